@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -18,17 +19,21 @@ void CheckedCall::check_buffer(const Buffer& b, std::string_view parameter) cons
   if (!is_valid(b.type))
     refuse(fmt::format("{}.type is {}, not a DType (0 to {})", parameter, static_cast<int>(b.type),
                        moved_dtype_count - 1));
-  if (b.device >= 0)
-    refuse(fmt::format("{}.device is {}: this build moves host memory only; copy to the host or "
-                       "pass device -1",
-                       parameter, b.device),
-           Errc::unsupported);
   if (b.count > most_elements)
     refuse(fmt::format("{}.count is {} {} elements, more than memory can hold", parameter, b.count,
                        name_of(b.type)));
   if (b.data == nullptr && b.count != 0)
     refuse(fmt::format("{}.data is null but {}.count is {}: pass memory or a count of 0", parameter,
                        parameter, b.count));
+}
+
+void CheckedCall::check_host_buffer(const Buffer& b, std::string_view parameter) const {
+  check_buffer(b, parameter);
+  if (b.device >= 0)
+    refuse(fmt::format("{}.device is {}: messages move host memory only; copy to the host and pass "
+                       "device -1, or use a collective",
+                       parameter, b.device),
+           Errc::unsupported);
 }
 
 void CheckedCall::check_same_type(const Buffer& in, const Buffer& out) const {
@@ -190,6 +195,13 @@ void check_counts(const Arguments& a) {
                        a.in.count, a.size));
 }
 
+void check_same_device(const Arguments& a) {
+  if (std::max(a.in.device, -1) != std::max(a.out.device, -1))
+    refuse(a, fmt::format("in.device is {} but out.device is {}: both buffers must be on one GPU, "
+                          "or in host memory (-1)",
+                          a.in.device, a.out.device));
+}
+
 // The counts by themselves, and the buffers against them.
 void check_blocks(const Arguments& a) {
   const CheckedCall call = call_of(a);
@@ -218,6 +230,7 @@ void check_arguments(const Arguments& a) {
   if (writes) call.check_buffer(a.out, "out");
   if (reads && writes) {
     call.check_same_type(a.in, a.out);
+    check_same_device(a);
     traits.has_counts() ? check_blocks(a) : check_counts(a);
     check_overlap(a);
   }

@@ -30,6 +30,8 @@ struct CheckedCall {
   [[noreturn]] void refuse(std::string_view what, Errc code = Errc::invalid_argument) const;
   // name: that of the parameter, "in".
   void check_buffer(const Buffer& buffer, std::string_view name) const;
+  // For messages: throws Error(unsupported) as well, if the buffer is on a GPU.
+  void check_host_buffer(const Buffer& buffer, std::string_view name) const;
   void check_same_type(const Buffer& in, const Buffer& out) const;
   // Throws unless `given` is a rank. name: "root", "the peer".
   void check_rank(int given, std::string_view name) const;
@@ -61,6 +63,8 @@ struct Arguments {
   // Whether this rank reads in, or writes out.
   bool reads_in() const noexcept { return base::holds_some(traits().in, rank == root); }
   bool writes_out() const noexcept { return base::holds_some(traits().out, rank == root); }
+  // The GPU that its buffers are on; negative: they are in host memory.
+  int device() const noexcept { return reads_in() ? in.device : writes_out() ? out.device : -1; }
 };
 
 void check_arguments(const Arguments& arguments);

@@ -151,8 +151,8 @@ std::optional<Communicator> Communicator::split(int color, int key) {
   return Communicator(std::move(state));
 }
 
-Memory Communicator::allocate(std::size_t bytes) {
-  return state_->allocate(bytes);
+Memory Communicator::allocate(std::size_t bytes, int device) {
+  return state_->allocate(bytes, device);
 }
 Attachment& Communicator::attach(const void* key, std::unique_ptr<Attachment> attachment) {
   return state_->attach(key, std::move(attachment));

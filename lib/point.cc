@@ -33,7 +33,7 @@ Work CommunicatorState::start_transfers(const point::PointShape& shape, const Op
 Work CommunicatorState::start_transfer(bool sending, const Buffer& buffer, int peer,
                                        std::uint32_t tag, const OpOptions& options) {
   const CheckedCall call{sending ? "send" : "receive", place_.rank, place_.size};
-  call.check_buffer(buffer, sending ? "in" : "out");
+  call.check_host_buffer(buffer, sending ? "in" : "out");
   call.check_rank(peer, "the peer");
   check_message_options(call, options);
   transfers_.assign(1, transfer_of(sending, buffer, peer, {tag, 0}));
@@ -45,7 +45,7 @@ Work CommunicatorState::start_transfer(bool sending, const Buffer& buffer, int p
 Work CommunicatorState::start_receive_any(const Buffer& out, std::uint32_t tag,
                                           const OpOptions& options) {
   const CheckedCall call{"receive_any", place_.rank, place_.size};
-  call.check_buffer(out, "out");
+  call.check_host_buffer(out, "out");
   check_message_options(call, options);
   transfers_.assign(1, transfer_of(false, out, point::any_rank, {tag, 0}));
   return start_transfers(
@@ -59,7 +59,7 @@ Work CommunicatorState::start_batch(std::span<const Transfer> batch, const OpOpt
   transfers_.clear();
   point::PointShape shape{Collective::send, true, 0, 0, batch.size(), 0};
   for (const Transfer& t : batch) {
-    call.check_buffer(t.buffer, "a transfer's buffer");
+    call.check_host_buffer(t.buffer, "a transfer's buffer");
     call.check_rank(t.peer, "the peer of a transfer");
     if (t.kind != Transfer::Kind::send && t.kind != Transfer::Kind::receive)
       call.refuse("a transfer is neither a send nor a receive");
@@ -75,8 +75,8 @@ Work CommunicatorState::start_all_to_all_v(const Buffer& in,
                                            std::span<const std::size_t> receive_counts,
                                            const OpOptions& options) {
   const CheckedCall call{"all_to_all_v", place_.rank, place_.size};
-  call.check_buffer(in, "in");
-  call.check_buffer(out, "out");
+  call.check_host_buffer(in, "in");
+  call.check_host_buffer(out, "out");
   call.check_same_type(in, out);
   check_message_options(call, options);
   call.check_count(in, "in", call.check_counts(send_counts, in.type, "send counts"),

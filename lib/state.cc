@@ -31,6 +31,7 @@ constexpr milliseconds farewell_time{1000}, linger_time{1500}, linger_time_in_a_
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;
+constexpr std::size_t least_gpu_staging = std::size_t{64} << 10;
 
 // How long an operation waits before rank 0 warns about it.
 nanoseconds warn_after() {
@@ -324,7 +325,8 @@ std::string CommunicatorState::address() const {
   return address_;
 }
 
-plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
+plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type,
+                                   bool staged) {
   refuse_child();
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
     throw Error(Errc::invalid_argument, "the operation or the element type does not exist");
@@ -336,28 +338,31 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
   const std::uint64_t bytes = count * size_of(type) * blocks;
   const plan::Plan direct{.algorithm = schedules::Algorithm::direct,
                           .segment_bytes = std::max<std::size_t>(bytes, 1)};
-  const bool is_direct = engine_->has_direct() && schedules::has_direct_form(operation) &&
+  const bool is_direct = !staged && engine_->has_direct() &&
+                         schedules::has_direct_form(operation) &&
                          plan_options_.algorithm.value_or(direct.algorithm) == direct.algorithm;
   // It is remembered only for the log, which tells each plan once.
   if (is_direct && !base::log_enabled(base::LogLevel::info)) return direct;
   const std::lock_guard lock(plans_mutex_);
-  auto& plans = plans_[static_cast<std::size_t>(operation)];
+  Plans& plans = (staged ? staged_plans_ : plans_)[static_cast<std::size_t>(operation)];
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
-  if (is_direct) return remember(operation, bytes, direct);
+  if (is_direct) return remember(plans, operation, bytes, direct);
   // The wanted algorithm counts only for operations that have it.
   plan::PlanOptions options = plan_options_;
   if (options.algorithm && !schedules::supports(*options.algorithm, operation))
     options.algorithm.reset();
-  return remember(operation, bytes,
+  options.staged = staged;
+  if (staged) options.staging_bytes = gpu_staging_bytes();
+  return remember(plans, operation, bytes,
                   plan::choose_plan(operation, bytes, topology_, constants_, options));
 }
 
 // For a size that is new or was forgotten.
-const plan::Plan& CommunicatorState::remember(Collective operation, std::uint64_t bytes,
-                                              const plan::Plan& plan) {
+const plan::Plan& CommunicatorState::remember(Plans& plans, Collective operation,
+                                              std::uint64_t bytes, const plan::Plan& plan) {
   if (place_.size > 1) log_plan(place_, operation, bytes, plan, transport_name_);
-  return plans_[static_cast<std::size_t>(operation)].emplace(bytes, plan).first->second;
+  return plans.emplace(bytes, plan).first->second;
 }
 
 namespace {
@@ -375,14 +380,20 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
   return schedules::cut_elements(a.operation, count, static_cast<std::size_t>(a.size));
 }
 
-void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Plan& plan) noexcept {
+// most_bytes: of the segments in flight together, if at least one element of each block fits.
+void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Plan& plan,
+                       std::size_t most_bytes) noexcept {
   const schedules::Signature& s = call.signature;
   const std::size_t blocks = a.traits().blocks ? static_cast<std::size_t>(a.size) : 1;
-  call.segment_elements = std::max<std::size_t>(1, plan.segment_bytes / blocks / size_of(s.type));
+  call.segment_elements =
+      std::max<std::size_t>(1, std::min(plan.segment_bytes, most_bytes) / blocks / size_of(s.type));
+  const std::uint64_t most_depth_here =
+      most_bytes / (call.segment_elements * blocks * size_of(s.type));
   // A depth above the number of segments would only make the order of frames longer to compute.
   const std::uint64_t segments = largest_block(a, s.count) / call.segment_elements + 1;
   call.depth = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));
+      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, plan.depth)), 1,
+                                std::max<std::uint64_t>(1, std::min(segments, most_depth_here))));
 }
 
 }  // namespace
@@ -393,7 +404,8 @@ std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
                                            std::uint64_t counts) const noexcept {
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
                                  static_cast<std::uint64_t>(options_.checksum) << 32 |
-                                 static_cast<std::uint64_t>(options_.reproducible) << 33;
+                                 static_cast<std::uint64_t>(options_.reproducible) << 33 |
+                                 static_cast<std::uint64_t>(call.staged) << 34;
   return base::mix_hash(base::mix_hash(counts, call.segment_elements), settings);
 }
 
@@ -404,7 +416,47 @@ Work CommunicatorState::start(const Arguments& a) {
     bulk_order_.check(place_.rank, a.operation, a.options->owner);
   call.tag = a.options->tag;
   call.unattended = a.options->unattended;
+  if (call.staged && call.in_bytes + call.out_bytes != 0) return start_on_gpu(a, call);
   return Work(engine_->start(call));
+}
+
+// Programs let the GPU's streams wait for the result, so nobody drives soon.
+Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& call) {
+  engine::GpuStaging& staging = gpu_staging(a.device(), call.priority);
+  const auto stream = static_cast<device::StreamHandle>(a.options->stream);
+  check_stream({a.traits().name, a.rank, a.size}, staging.gpu(), stream);
+  schedules::Call unattended = call;
+  unattended.unattended = true;
+  return Work(engine_->start(unattended, {staging, stream}));
+}
+
+// The most that the segments of one call in flight may take.
+std::size_t CommunicatorState::gpu_staging_bytes() const noexcept {
+  return std::max(options_.staging_bytes / lane_count / 2, least_gpu_staging);
+}
+
+engine::GpuStaging& CommunicatorState::gpu_staging(int device, Priority priority) {
+  LaneOnGpu& lane = on_gpus_[static_cast<std::size_t>(priority)][device];
+  if (!lane.staging) {
+    lane.staging = std::make_unique<engine::GpuStaging>(
+        gpus_->gpu(device), gpu_staging_bytes(), priority == Priority::urgent, engine_->waker());
+    lane.registration = register_with_all(lane.staging->memory(), lane.staging->bytes());
+  }
+  return *lane.staging;
+}
+
+void CommunicatorState::check_gpu_buffers(const Arguments& a) {
+  const CheckedCall call{a.traits().name, a.rank, a.size};
+  try {
+    const device::Gpu& gpu = gpus_->gpu(a.device());
+    if (a.reads_in()) check_on_gpu(call, gpu, a.in, "in");
+    if (a.writes_out()) check_on_gpu(call, gpu, a.out, "out");
+  } catch (const Error& error) {
+    const bool named = std::string_view(error.what()).starts_with(call.name);
+    throw Error(error.code(),
+                named ? error.what()
+                      : fmt::format("{} on rank {}: {}", call.name, call.rank, error.what()));
+  }
 }
 
 // Checks and plans calls that are new.
@@ -413,6 +465,7 @@ schedules::Call CommunicatorState::find_call(const Arguments& a) {
   if (lane < known_calls_.size())
     if (const schedules::Call* const known = known_calls_[lane].find(a)) return *known;
   check_arguments(a);
+  if (a.device() >= 0) check_gpu_buffers(a);
   const schedules::Call call = make_call(a);
   known_calls_[lane].keep(a, call);
   return call;
@@ -425,7 +478,8 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   const bool reads = a.reads_in(), writes = a.writes_out(), has_counts = traits.has_counts();
   const bool shape_of_out = !reads || (has_counts ? traits.gathers() : traits.scatters());
   const Buffer& shape = shape_of_out ? a.out : a.in;
-  const plan::Plan chosen = plan(a.operation, shape.count, shape.type);
+  const bool staged = a.device() >= 0;
+  const plan::Plan chosen = plan(a.operation, shape.count, shape.type, staged);
   const std::uint64_t counts = has_counts ? hash_of(a.counts) : 1;
   schedules::Call call;
   call.signature = {
@@ -444,7 +498,9 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   call.out_bytes = writes ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
-  if (chosen.algorithm != schedules::Algorithm::direct) cut_into_segments(call, a, chosen);
+  call.staged = staged;
+  if (chosen.algorithm != schedules::Algorithm::direct)
+    cut_into_segments(call, a, chosen, staged ? gpu_staging_bytes() : SIZE_MAX);
   call.time_limit = std::min(
       a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.signature.plan = plan_hash(call, counts);
@@ -484,9 +540,10 @@ Attachment* CommunicatorState::attachment(const void* key) {
   return found != attachments_.end() ? found->second.get() : nullptr;
 }
 
-Memory CommunicatorState::allocate(std::size_t bytes) {
+Memory CommunicatorState::allocate(std::size_t bytes, int device) {
   refuse_child();
   if (bytes == 0) return Memory();
+  if (device >= 0) return Memory(allocate_on_gpu(gpus_, device, bytes));
   std::unique_ptr<transports::Allocation> allocation;
   for (const auto& transport : transports_)
     if (!allocation) allocation = transport->allocate(bytes);

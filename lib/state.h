@@ -22,6 +22,7 @@
 #include "lib/arguments.h"
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
+#include "lib/gpus.h"
 #include "lib/known_calls.h"
 #include "lib/needs.h"
 #include "lib/record.h"
@@ -75,12 +76,13 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Work start_all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts,
                           const Buffer& out, std::span<const std::size_t> receive_counts,
                           const OpOptions& options);
-  plan::Plan plan(Collective operation, std::size_t count, DType type);
+  // staged: of a call whose buffers are on a GPU.
+  plan::Plan plan(Collective operation, std::size_t count, DType type, bool staged = false);
   const PlanConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why, std::string_view text) noexcept;
   // Takes memory from the first transport that shares memory between ranks; else maps memory of
-  // this process alone. Registers it with every transport.
-  Memory allocate(std::size_t bytes);
+  // this process alone. Registers it with every transport. device: a GPU, or negative.
+  Memory allocate(std::size_t bytes, int device);
   Registration register_memory(void* data, std::size_t bytes);
 
  private:
@@ -89,12 +91,19 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   void check_options() const;
   schedules::Call find_call(const Arguments& arguments);
   schedules::Call make_call(const Arguments& arguments);
+  // A call whose buffers are on a GPU.
+  Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
+  engine::GpuStaging& gpu_staging(int device, Priority priority);
+  void check_gpu_buffers(const Arguments& arguments);
+  std::size_t gpu_staging_bytes() const noexcept;
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
   Work start_transfers(const point::PointShape& shape, const OpOptions& options);
   CostSource find_cost_source();
-  std::string constants_source() const;  // in words, for rank 0's log
-  const plan::Plan& remember(Collective operation, std::uint64_t bytes, const plan::Plan& plan);
+  std::string constants_source() const;                         // in words, for rank 0's log
+  using Plans = std::unordered_map<std::uint64_t, plan::Plan>;  // by bytes
+  const plan::Plan& remember(Plans& plans, Collective operation, std::uint64_t bytes,
+                             const plan::Plan& plan);
   transports::Blob make_record();
   void settle_constants(const std::vector<transports::Transport*>& routes);
   std::vector<transports::Transport*> connect_transports();
@@ -145,13 +154,20 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   PlanConstants constants_;
   plan::PlanOptions plan_options_;
   std::mutex plans_mutex_;  // different threads may start operations of different lanes
-  std::unordered_map<std::uint64_t, plan::Plan> plans_[collective_count];  // by bytes
+  Plans plans_[collective_count], staged_plans_[collective_count];
   std::array<KnownCalls, lane_count> known_calls_;
   std::vector<point::PointTransfer> transfers_;  // of the call that is starting
   BulkOrder bulk_order_;
   std::mutex attachments_mutex_;
   // Attachments may own memory that operations use, so they are destroyed after the engine.
   std::map<const void*, std::unique_ptr<Attachment>> attachments_;
+  const std::shared_ptr<Gpus> gpus_ = std::make_shared<Gpus>();
+  // Staging memory of a lane for a GPU. The thread that starts operations of the lane adds them.
+  struct LaneOnGpu {
+    std::unique_ptr<engine::GpuStaging> staging;
+    Registration registration;
+  };
+  std::array<std::map<int, LaneOnGpu>, lane_count> on_gpus_;  // by GPU
   std::unique_ptr<engine::Engine> engine_;
 };
 

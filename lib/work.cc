@@ -44,6 +44,13 @@ void Work::wait() const {
   require_success(*operation_);
 }
 
+void Work::join(void* stream) const {
+  if (operation_ == nullptr) return;
+  if (is_running(*operation_))
+    operation_->engine().join(*operation_, static_cast<device::StreamHandle>(stream));
+  if (!is_running(*operation_)) require_success(*operation_);
+}
+
 bool Work::wait_for(std::chrono::nanoseconds time) const {
   if (operation_ == nullptr) return true;
   if (is_running(*operation_) &&

@@ -29,7 +29,8 @@ Driver::~Driver() {
 }
 
 void Driver::start_background() {
-  background_ = base::start_thread("rondo-engine", [this] { run_background(); });
+  if (!background_.joinable())
+    background_ = base::start_thread("rondo-engine", [this] { run_background(); });
 }
 
 void Driver::stop() {
@@ -42,40 +43,39 @@ void Driver::join() {
   if (background_.joinable()) background_.join();
 }
 
-void Driver::wait(const Operation& operation, base::TimePoint until) {
+void Driver::wait(const Goal& goal, base::TimePoint until) {
   ++waiters_;
-  while (operation.state() == Operation::State::running) {
+  while (!goal.reached()) {
     if (driving_) {
       wait_for_news(until);
     } else {
       driving_ = true;
-      drive(&operation, until);
+      drive(&goal, until);
       driving_ = false;
     }
     // Read last: most waits end with their operation and need no clock.
-    if (operation.state() == Operation::State::running && base::Clock::now() >= until) break;
+    if (!goal.reached() && base::Clock::now() >= until) break;
   }
   --waiters_;
   tell_waiters();
   if (waiters_ == 0 && driven_.pending()) hand_over();
 }
 
-bool Driver::wanted(const Operation* operation) const {
-  return operation != nullptr ? operation->state() == Operation::State::running
-                              : driven_.pending() && waiters_ == 0 && !stopping_;
+bool Driver::wanted(const Goal* goal) const {
+  return goal != nullptr ? !goal->reached() : driven_.pending() && waiters_ == 0 && !stopping_;
 }
 
-// Drives until the operation has ended or the time is over. Without an operation, for the
-// background thread: until somebody waits or nothing is pending. False when another thread has
-// taken the driver's role meanwhile.
-bool Driver::drive(const Operation* operation, base::TimePoint until) {
+// Drives until the goal is reached or the time is over. Without a goal, for the background thread:
+// until somebody waits or nothing is pending. False when another thread has taken the driver's role
+// meanwhile.
+bool Driver::drive(const Goal* goal, base::TimePoint until) {
   int passes = 0;
   waiting_.moved();
-  while (wanted(operation)) {
+  while (wanted(goal)) {
     pass_due_ = false;
     const bool moved = driven_.pass();
     driven_.deliver();
-    if (!wanted(operation)) return true;
+    if (!wanted(goal)) return true;
     let_in();
     if (moved) {
       waiting_.moved();
@@ -88,7 +88,7 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
     const base::TimePoint now = base::Clock::now();
     driven_.check_time(now);
     driven_.deliver();
-    if (now >= until || !wanted(operation)) return true;
+    if (now >= until || !wanted(goal)) return true;
     if (moved) continue;
     switch (waiting_.next(now, driven_.shares_core())) {
       case Waiting::Next::spin:
@@ -99,7 +99,7 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
         give_way(now);
         break;
       case Waiting::Next::sleep:
-        if (!sleep(until, operation == nullptr)) return false;
+        if (!sleep(until, goal == nullptr)) return false;
         waiting_.moved();
     }
   }

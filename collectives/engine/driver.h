@@ -82,15 +82,22 @@ class Driver {
 
   EngineLock& mutex() const noexcept RONDO_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
-  // Without the background thread only threads that wait drive.
+  // Without the background thread only threads that wait drive. Once.
   void start_background();
   // Tells the background thread to end. join(), called without the lock, waits for that.
   void stop() RONDO_REQUIRES(mutex_);
   void join() RONDO_EXCLUDES(mutex_);
 
-  // Drives, or sleeps while another thread drives, until the operation has ended or the time is
-  // over.
-  void wait(const Operation& operation, base::TimePoint until) RONDO_REQUIRES(mutex_);
+  // What a thread waits for.
+  struct Goal {
+    const Operation& operation;
+    bool enqueued = false;  // Operation::enqueued() is enough
+    bool reached() const noexcept {
+      return operation.state() != Operation::State::running || (enqueued && operation.enqueued());
+    }
+  };
+  // Drives, or sleeps while another thread drives, until the goal is reached or the time is over.
+  void wait(const Goal& goal, base::TimePoint until) RONDO_REQUIRES(mutex_);
 
   struct Started {
     bool running = false;  // it has not ended yet: a driver that sleeps must see its deadline
@@ -104,13 +111,15 @@ class Driver {
   void operation_ended() RONDO_REQUIRES(mutex_);
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
+  // What wakes a driver that sleeps, without the lock.
+  Bell& bell() noexcept { return bell_; }
   // To be called by a thread that stops driving while operations are pending. Another thread must
   // soon drive: a transport tells only once that something has come, and this thread was told.
   void hand_over() RONDO_REQUIRES(mutex_);
 
  private:
-  bool drive(const Operation* operation, base::TimePoint until) RONDO_REQUIRES(mutex_);
-  bool wanted(const Operation* operation) const RONDO_REQUIRES(mutex_);
+  bool drive(const Goal* goal, base::TimePoint until) RONDO_REQUIRES(mutex_);
+  bool wanted(const Goal* goal) const RONDO_REQUIRES(mutex_);
   bool sleep(base::TimePoint until, bool on_behalf_of_nobody) RONDO_REQUIRES(mutex_);
   void let_in() RONDO_REQUIRES(mutex_);
   void give_way(base::TimePoint now) RONDO_REQUIRES(mutex_);

@@ -21,6 +21,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
               Waiting(options.wait, options.size > 1 ? wake_time() : nanoseconds{},
                       options.ranks_per_core),
               transports_.size() == 1 ? transports_.front()->wait_word() : nullptr),
+      waker_(std::make_shared<Waker>(driver_.bell())),
       verdict_(observer),
       calls_{LaneCalls(options.rank, transports::Lane::bulk),
              LaneCalls(options.rank, transports::Lane::urgent),
@@ -34,6 +35,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
 
 Engine::~Engine() {
   stop(base::Clock::now());
+  waker_->detach();
 }
 
 // Starting and waiting.
@@ -41,6 +43,25 @@ Engine::~Engine() {
 Operation* Engine::start(const schedules::Call& call) {
   const base::Locked lock(driver_.mutex());
   return started(starter_.start(call), call.unattended);
+}
+
+Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
+  const base::Locked lock(driver_.mutex());
+  // The GPU ends such a call while nobody waits, also where there is no other rank.
+  driver_.start_background();
+  if (!on_gpu.staging.has_mark()) make_mark(on_gpu.staging);
+  return started(starter_.start(call, &on_gpu), call.unattended);
+}
+
+// To make an event may take long. One thread at a time starts calls of a lane, so nobody takes the
+// new mark.
+void Engine::make_mark(GpuStaging& staging) {
+  std::optional<device::Event> mark;
+  {
+    const base::Unlocked unlocked(driver_.mutex());
+    mark.emplace(staging.gpu());
+  }
+  staging.add_mark(std::move(*mark));
 }
 
 Operation* Engine::start(const point::PointCall& call) {
@@ -69,8 +90,18 @@ bool Engine::wait(Operation& operation, base::TimePoint until) {
   if (process_ != base::process_generation())
     throw Error(Errc::unsupported, std::string(base::used_in_child));
   const base::Locked lock(driver_.mutex());
-  driver_.wait(operation, until);
+  driver_.wait({operation}, until);
   return operation.state() != Operation::State::running;
+}
+
+void Engine::join(Operation& operation, device::StreamHandle stream) {
+  if (process_ != base::process_generation())
+    throw Error(Errc::unsupported, std::string(base::used_in_child));
+  const base::Locked lock(driver_.mutex());
+  driver_.wait({.operation = operation, .enqueued = true}, base::TimePoint::max());
+  if (operation.state() != Operation::State::running) return;
+  const auto& scheduled = static_cast<const ScheduledOperation&>(operation);
+  scheduled.on_gpu.staging->join(scheduled, stream);
 }
 
 namespace {
@@ -199,6 +230,7 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wait_descriptor());
   }
+  if (!prepare_gpus()) return false;
   // From now on others wake this rank; what they stored before must be seen here.
   if (look_at_memory()) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
@@ -208,6 +240,16 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
     if (look_at_memory()) return false;
   }
   return !verdict_.has_reports();
+}
+
+bool Engine::prepare_gpus() {
+  try {
+    owners_.prepare_sleep();
+    return true;
+  } catch (const std::exception& error) {
+    suspect(cannot_go_on(options_.rank, error));
+    return false;
+  }
 }
 
 bool Engine::look_at_memory() {

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -61,10 +62,19 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // Starts the call, and never waits: if an earlier call uses its memory, it begins when that one
   // has ended. The caller owns one reference to the result. One thread at a time in a lane.
   Operation* start(const schedules::Call& call);
+  // The same for a call whose buffers are on a GPU. Throws Error(system) as well, where the GPU
+  // refuses the stream.
+  Operation* start(const schedules::Call& call, const GpuCall& on_gpu);
   // The same for messages between two ranks.
   Operation* start(const point::PointCall& call);
+  // For the staging of GPUs, which must outlive the engine.
+  const std::shared_ptr<Waker>& waker() const noexcept { return waker_; }
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, base::TimePoint until);
+  // Thread-safe. Waits until everything that comes before the end is enqueued on the GPU, and makes
+  // the stream wait for it; if the operation has ended, that is nothing. Throws Error(system) where
+  // the GPU refuses the stream.
+  void join(Operation& operation, device::StreamHandle stream);
   // Thread-safe. Nobody will wait for the operation soon.
   void leave(const Operation& operation);
   // The callback is made without the lock, by the thread that ends the operation. If the operation
@@ -123,8 +133,10 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
     return calls_[static_cast<std::size_t>(lane)];
   }
 
+  void make_mark(GpuStaging& staging) RONDO_REQUIRES(driver_.mutex());
   Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
+  bool prepare_gpus() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
   void keep_for_callback(Operation& operation) RONDO_REQUIRES(driver_.mutex());
@@ -138,6 +150,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   const std::vector<transports::Transport*> routes_, transports_;
 
   Driver driver_;
+  const std::shared_ptr<Waker> waker_;
   Verdict verdict_ RONDO_GUARDED_BY(driver_.mutex());
   std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
   CallTimes times_ RONDO_GUARDED_BY(driver_.mutex());

@@ -32,7 +32,9 @@ namespace rondo::engine {
 
 class CollectiveOperation;
 class Engine;
+class GpuStaging;
 class OperationOwner;
+class TwoLevelOwner;
 
 class Operation {
  public:
@@ -70,6 +72,9 @@ class Operation {
                          std::span<const std::byte> writes) const noexcept = 0;
   // "all_reduce #41 (64 MiB f32 sum, ring over tcp)"; an empty transport is left out.
   virtual std::string describe(std::string_view transport) const = 0;
+  // Whether everything has been enqueued on a GPU that comes before the end. Under the engine's
+  // lock, while the operation runs.
+  virtual bool enqueued() const noexcept { return false; }
   // The rank that a receive got its message from, once it has ended well; -1 for other operations.
   virtual int source() const noexcept { return -1; }
   // Null for messages between two ranks, which are no collectives.
@@ -145,6 +150,9 @@ class ScheduledOperation final : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
   using CollectiveOperation::start;
 
+  bool enqueued() const noexcept override {
+    return run.staged() && on_gpu.stores == run.segments();
+  }
   // Keeps the call for a run that begins later. Comes before start(), because it can throw
   // std::bad_alloc.
   void keep_call(const schedules::Call& call);
@@ -152,6 +160,7 @@ class ScheduledOperation final : public CollectiveOperation {
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
+  TwoLevelOwner* inside = nullptr;     // null: it uses links only
   // TwoLevelOwner ends this operation, not ScheduledLane.
   bool ends_in_memory = false;
   // For TwoLevelOwner, for each of its stages: parts done, and the next operation there.
@@ -160,6 +169,15 @@ class ScheduledOperation final : public CollectiveOperation {
     ScheduledOperation* next = nullptr;
   };
   std::array<Stage, 2> stages;
+  // For GpuStaging, where the call's buffers are on a GPU.
+  struct OnGpu {
+    GpuStaging* staging = nullptr;  // null: they are in host memory
+    std::size_t mark = 0;
+    bool mark_reached = false;            // the GPU has done what comes before the call
+    std::uint64_t loads = 0, stores = 0;  // segments whose copies have been enqueued
+    ScheduledOperation* next = nullptr;   // among those that wait for memory
+  };
+  OnGpu on_gpu;
 
  private:
   schedules::Call kept_call_;  // without its tag

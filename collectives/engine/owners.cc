@@ -87,6 +87,10 @@ bool Owners::advance_links() {
   return advance(of(Priority::bulk).links) || moved;
 }
 
+void Owners::prepare_sleep() {
+  for (CollectiveOwners& owners : collectives_) owners.links.prepare_sleep();
+}
+
 std::uint64_t Owners::awaited() const noexcept {
   std::uint64_t ranks = 0;
   for (const CollectiveOwners& owners : collectives_) {

@@ -35,8 +35,8 @@ struct CollectiveOwners {
   std::optional<TwoLevelOwner> two_level;
 
   // Null if such a call uses links only.
-  TwoLevelOwner* inside(const schedules::Signature& signature) noexcept {
-    return two_level && two_level->runs(signature) ? &*two_level : nullptr;
+  TwoLevelOwner* inside(const schedules::Call& call) noexcept {
+    return two_level && !call.staged && two_level->runs(call.signature) ? &*two_level : nullptr;
   }
 };
 
@@ -64,6 +64,8 @@ class Owners {
   bool advance_memory();
   // The same on links.
   bool advance_links();
+  // The driver is about to sleep: see ScheduledLane.
+  void prepare_sleep();
   // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().
   std::uint64_t awaited() const noexcept;
   // See LinkOwner.

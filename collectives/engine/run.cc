@@ -23,16 +23,22 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
               ? kernels::PairReduction(signature_.type, signature_.op, signature_.scale,
                                        static_cast<std::size_t>(size))
               : kernels::PairReduction();
-  progress_.begin(program, layout_.segments(), room);
-  const bool staged = std::any_of(
-      program.steps().begin(), program.steps().end(), [&](const schedules::ProgramStep& s) {
-        return s.slice < program.slices() && (s.written || s.writes()) && !out_covers(s.slice);
-      });
+  using Values = schedules::Progress::Values;
+  staged_ = call.staged && call.in_bytes + call.out_bytes != 0;
+  progress_.begin(program, layout_.segments(), room, staged_ ? Values::staged : Values::in_buffers);
   staging_ = nullptr;
-  staging_needed_ = staged ? progress_.window() * layout_.segment_span() * element_ : 0;
+  staging_needed_ = staged_ || has_values_outside_buffers()
+                        ? progress_.window() * layout_.segment_span() * element_
+                        : 0;
   consumed_.reserve(room.peers);
   consumed_.assign(program.peers().size(), 0);
-  progress_.open(keeper());
+  if (!staged_) progress_.open(keeper());
+}
+
+bool Run::has_values_outside_buffers() const noexcept {
+  return std::ranges::any_of(program().steps(), [&](const schedules::ProgramStep& s) {
+    return s.slice < program().slices() && (s.written || s.writes()) && !out_covers(s.slice);
+  });
 }
 
 void Run::lay_out(const schedules::Call& call, std::uint32_t slices, int size) {
@@ -47,6 +53,10 @@ void Run::lay_out(const schedules::Call& call, std::uint32_t slices, int size) {
   layout_ = schedules::Layout(count, call.segment_elements, slices, traits_->blocks);
 }
 
+bool Run::in_covers(std::uint32_t slice) const noexcept {
+  return base::holds(traits_->in, signature_.root == rank_, slice == rank_);
+}
+
 bool Run::out_covers(std::uint32_t slice) const noexcept {
   return base::holds(traits_->out, signature_.root == rank_, slice == rank_);
 }
@@ -55,20 +65,53 @@ std::size_t Run::count(std::uint64_t segment, std::uint32_t slice) const noexcep
   return layout_.in_buffer(segment, slice).count;
 }
 
+std::size_t Run::input_offset(std::uint64_t segment, std::uint32_t slice) const noexcept {
+  return (traits_->gathers() ? layout_.in_block(segment, slice)
+                             : layout_.in_buffer(segment, slice).offset) *
+         element_;
+}
+
+std::size_t Run::output_offset(std::uint64_t segment, std::uint32_t slice) const noexcept {
+  return (traits_->scatters() ? layout_.in_block(segment, slice)
+                              : layout_.in_buffer(segment, slice).offset) *
+         element_;
+}
+
+std::byte* Run::staging(std::uint64_t segment, std::uint32_t slice) const noexcept {
+  const std::size_t start = segment % progress_.window() * layout_.segment_span();
+  return staging_ + (start + layout_.in_staging(segment, slice).offset) * element_;
+}
+
 const std::byte* Run::input(std::uint64_t segment, std::uint32_t slice) const noexcept {
-  return in_ + (traits_->gathers() ? layout_.in_block(segment, slice)
-                                   : layout_.in_buffer(segment, slice).offset) *
-                   element_;
+  return staged_ ? staging(segment, slice) : in_ + input_offset(segment, slice);
 }
 
 std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept {
-  if (!out_covers(slice)) {
-    const std::size_t start = segment % progress_.window() * layout_.segment_span();
-    return staging_ + (start + layout_.in_staging(segment, slice).offset) * element_;
-  }
-  return out_ + (traits_->scatters() ? layout_.in_block(segment, slice)
-                                     : layout_.in_buffer(segment, slice).offset) *
-                    element_;
+  return staged_ || !out_covers(slice) ? staging(segment, slice)
+                                       : out_ + output_offset(segment, slice);
+}
+
+void Run::append_loads(std::uint64_t segment, std::vector<Copy>& copies) const {
+  for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
+    if (in_covers(slice)) append(copies, segment, slice, input_offset(segment, slice));
+}
+
+void Run::append_stores(std::uint64_t segment, std::vector<Copy>& copies) const {
+  for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
+    if (out_covers(slice)) append(copies, segment, slice, output_offset(segment, slice));
+}
+
+// Slices that lie side by side in both places are one copy.
+void Run::append(std::vector<Copy>& copies, std::uint64_t segment, std::uint32_t slice,
+                 std::size_t offset) const {
+  const std::size_t bytes = count(segment, slice) * element_;
+  if (bytes == 0) return;
+  std::byte* const at = staging(segment, slice);
+  if (!copies.empty() && copies.back().offset + copies.back().bytes == offset &&
+      copies.back().staging + copies.back().bytes == at)
+    copies.back().bytes += bytes;
+  else
+    copies.push_back({offset, at, bytes});
 }
 
 // Runs a step that keeps without receiving: its value is ready at once.
@@ -131,6 +174,10 @@ std::size_t Run::consume(int peer, std::span<const std::byte> view, double input
 std::span<const std::byte> Run::placed(int peer) const noexcept {
   const FramePlace place = next_receive(peer);
   return {value(place.segment, step(place).slice), bytes_of(place)};
+}
+
+void Run::loaded() noexcept {
+  progress_.loaded(keeper());
 }
 
 void Run::received(int peer) noexcept {

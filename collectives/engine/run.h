@@ -7,7 +7,6 @@
 // no memory.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -42,21 +41,37 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
+  // Whether the buffers are in memory that only a GPU reaches, and not empty. Then all values of an
+  // open segment lie in staging memory: append_loads() says what must be copied there before
+  // loaded(), and append_stores() what must be copied back when the segment is done, before
+  // stored(). Each of these goes through the segments in order.
+  bool staged() const noexcept { return staged_; }
+  struct Copy {
+    std::size_t offset = 0;  // in the buffer, in bytes
+    std::byte* staging = nullptr;
+    std::size_t bytes = 0;
+  };
+  // Both require staging memory, and loads segment < segments_openable().
+  void append_loads(std::uint64_t segment, std::vector<Copy>& copies) const;
+  void append_stores(std::uint64_t segment, std::vector<Copy>& copies) const;
+  std::uint64_t segments_openable() const noexcept { return progress_.openable(); }
+  std::uint64_t segments_opened() const noexcept { return progress_.opened(); }
+  std::uint64_t segments_stored() const noexcept { return progress_.base(); }
+  void loaded() noexcept;
+  void stored() noexcept { progress_.stored(); }
+
   // Holds back the frames of this step and of all later steps and segments, because their first
   // values are not there yet. begin() removes the limit.
   void limit(std::uint64_t segment, std::uint32_t step) noexcept { limit_ = {segment, step}; }
   std::uint64_t segments() const noexcept { return layout_.segments(); }
-  // The segments whose steps are done, those that have been opened, and the most between the two.
-  std::uint64_t segments_done() const noexcept { return progress_.base(); }
+  // The segments whose steps are done, those that may be open, and the most between the two.
+  std::uint64_t segments_done() const noexcept { return progress_.done(); }
   std::uint64_t window() const noexcept { return progress_.window(); }
-  std::uint64_t segments_open() const noexcept {
-    return std::min(progress_.base() + progress_.window(), layout_.segments());
-  }
   // Returns the number of segments, from the first on, whose values may be written now. If values
   // need staging memory, only open segments have room there, and none before give_staging().
   std::uint64_t segments_with_room() const noexcept {
     if (staging_needed_ == 0) return segments();
-    return waits_for_staging() ? 0 : segments_open();
+    return waits_for_staging() ? 0 : segments_openable();
   }
   // Returns the elements of the buffer that the segment has of the slice.
   schedules::Range place(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -112,7 +127,14 @@ class Run {
   }
   std::optional<transports::Receive> receivable(const FramePlace& place) const noexcept;
   void lay_out(const schedules::Call& call, std::uint32_t slices, int size);
+  bool has_values_outside_buffers() const noexcept;
+  bool in_covers(std::uint32_t slice) const noexcept;
   bool out_covers(std::uint32_t slice) const noexcept;
+  std::size_t input_offset(std::uint64_t segment, std::uint32_t slice) const noexcept;
+  std::size_t output_offset(std::uint64_t segment, std::uint32_t slice) const noexcept;
+  std::byte* staging(std::uint64_t segment, std::uint32_t slice) const noexcept;
+  void append(std::vector<Copy>& copies, std::uint64_t segment, std::uint32_t slice,
+              std::size_t offset) const;
   std::size_t count(std::uint64_t segment, std::uint32_t slice) const noexcept;
   void keep_local(std::uint64_t segment, const schedules::ProgramStep& step) noexcept;
   auto keeper() noexcept {
@@ -132,6 +154,7 @@ class Run {
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;
   std::size_t staging_needed_ = 0;
+  bool staged_ = false;
   std::size_t element_ = 1;
   std::uint32_t rank_ = 0;
   Limit limit_;

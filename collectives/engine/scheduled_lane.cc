@@ -47,7 +47,10 @@ void ScheduledLane::begin(ScheduledOperation& operation) {
   operation.next = nullptr;
   (last_ == nullptr ? first_ : last_->next) = &operation;
   last_ = &operation;
-  if (operation.run.waits_for_staging()) ++staging_waiters_;
+  if (operation.run.staged())
+    begin_on_gpu(operation);
+  else if (operation.run.waits_for_staging())
+    ++staging_waiters_;
   bool any_lost = false;
   for (const schedules::ProgramPeer& peer : operation.run.program().peers()) {
     Channel& c = channel(peer.rank);
@@ -63,6 +66,12 @@ void ScheduledLane::begin(ScheduledOperation& operation) {
     }
   }
   if (any_lost) check(base::Clock::now());
+}
+
+void ScheduledLane::begin_on_gpu(ScheduledOperation& operation) {
+  GpuStaging* const gpu = operation.on_gpu.staging;
+  if (std::ranges::find(gpus_, gpu) == gpus_.end()) gpus_.push_back(gpu);
+  gpu->begin(operation);
 }
 
 void ScheduledLane::remove(ScheduledOperation& operation) noexcept {
@@ -96,6 +105,7 @@ void ScheduledLane::clear() noexcept {
     c.refused.reset();
     c.arriving.reset();
   }
+  for (GpuStaging* gpu : gpus_) gpu->clear();
   losses_.begin_check();
 }
 
@@ -120,7 +130,7 @@ void ScheduledLane::settle_sending(Channel& c) {
 bool ScheduledLane::grant_staging() {
   if (staging_waiters_ == 0 || staging_owner_ != nullptr) return false;
   for (ScheduledOperation* operation = first_; operation != nullptr; operation = operation->next) {
-    if (!operation->run.waits_for_staging()) continue;
+    if (operation->run.staged() || !operation->run.waits_for_staging()) continue;
     if (staging_.size() < operation->run.staging_bytes_needed())
       staging_.resize(operation->run.staging_bytes_needed());
     operation->run.give_staging(staging_.data());
@@ -131,8 +141,24 @@ bool ScheduledLane::grant_staging() {
   return false;
 }
 
+// Only the GPU's last copy completes an operation, so links never do.
+bool ScheduledLane::advance_gpus() {
+  bool moved = false;
+  for (GpuStaging* gpu : gpus_) {
+    if (gpu->idle()) continue;
+    moved = gpu->advance() || moved;
+    while (ScheduledOperation* const complete = gpu->take_complete()) finish(*complete);
+  }
+  return moved;
+}
+
+void ScheduledLane::prepare_sleep() {
+  for (GpuStaging* gpu : gpus_) gpu->prepare_sleep();
+}
+
 bool ScheduledLane::run() {
   bool moved = grant_staging();
+  moved = advance_gpus() || moved;
   for (std::size_t i = 0; i < senders_.size();) {
     Channel* const channel = senders_[i];
     moved |= send_ready(*channel);
@@ -303,6 +329,7 @@ void ScheduledLane::check_loss(const Channel& c, base::TimePoint now) {
 void ScheduledLane::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
   for (const ScheduledOperation* o = first_; o != nullptr; o = o->next) {
     if (o != &operation) continue;
+    if (o->run.staged() && o->on_gpu.staging->awaits_mark(*o)) return;
     const auto& peers = o->run.program().peers();
     for (std::size_t i = 0; i < peers.size(); ++i)
       if (!o->run.peer(static_cast<int>(i)).receives.done()) ranks.push_back(peers[i].rank);
@@ -312,12 +339,16 @@ void ScheduledLane::append_awaited(const Operation& operation, std::vector<int>&
 std::string ScheduledLane::late_text(const Operation& operation) const {
   std::vector<int> ranks;
   append_awaited(operation, ranks);
-  return calls_.late_text(operation.time_limit, ranks);
+  std::string text = calls_.late_text(operation.time_limit, ranks);
+  for (const ScheduledOperation* o = first_; o != nullptr; o = o->next)
+    if (o == &operation && o->run.staged()) text += o->on_gpu.staging->late_text(options_.rank, *o);
+  return text;
 }
 
 Traffic ScheduledLane::traffic() const noexcept {
   Traffic result = traffic_;
   result.staging_bytes = staging_.size();
+  for (const GpuStaging* gpu : gpus_) result.staging_bytes += gpu->bytes();
   return result;
 }
 

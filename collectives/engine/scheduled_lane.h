@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "collectives/engine/frame.h"
+#include "collectives/engine/gpu_staging.h"
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/losses.h"
 #include "collectives/engine/operation.h"
@@ -37,6 +38,8 @@ class ScheduledLane final : public LinkOwner {
   void begin(ScheduledOperation& operation);
   // To be called after a call of this lane has begun: a held header may wait for it.
   void check_held();
+  // The driver is about to sleep: GPUs that this lane waits for will wake it.
+  void prepare_sleep();
 
   bool advance() override { return first_ != nullptr && run(); }
   void clear() noexcept override;
@@ -85,6 +88,7 @@ class ScheduledLane final : public LinkOwner {
   bool send_ready(Channel& channel);
   transports::HeaderBytes header_of(const ScheduledOperation& operation,
                                     const Outgoing& outgoing) const;
+  void begin_on_gpu(ScheduledOperation& operation);
   void remove(ScheduledOperation& operation) noexcept;
   void finish(ScheduledOperation& operation);
   // Go on to the next operation when the present one has no more frames for this channel.
@@ -96,6 +100,7 @@ class ScheduledLane final : public LinkOwner {
   void check_loss(const Channel& channel, base::TimePoint now);
   bool run();
   bool grant_staging();
+  bool advance_gpus();
 
   const Options options_;
   LaneCalls& calls_;
@@ -111,6 +116,7 @@ class ScheduledLane final : public LinkOwner {
   ScheduledOperation* staging_owner_ = nullptr;
   std::size_t staging_waiters_ = 0;
   std::vector<std::byte> staging_;
+  std::vector<GpuStaging*> gpus_;  // those that have been used
 };
 
 }  // namespace rondo::engine

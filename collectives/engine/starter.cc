@@ -23,12 +23,13 @@ Starter::Starter(const EngineOptions& options, Engine& engine, const Parts& part
 const schedules::Program& Starter::program(const schedules::Call& call) {
   const schedules::Signature& s = call.signature;
   const int root = schedules::schedule_root(s);
+  const auto inside = owners_.of(call.priority).inside(call) != nullptr ? schedules::Inside::memory
+                                                                        : schedules::Inside::links;
   for (const auto& p : programs_)
-    if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
-  const bool memory = owners_.of(call.priority).inside(s) != nullptr;
-  programs_.push_back(std::make_unique<schedules::Program>(
-      s.operation, s.algorithm, root, options_.rank, options_.size, call.depth, options_.hosts,
-      memory ? schedules::Inside::memory : schedules::Inside::links));
+    if (p->is(s.operation, s.algorithm, root, call.depth, inside)) return *p;
+  programs_.push_back(std::make_unique<schedules::Program>(s.operation, s.algorithm, root,
+                                                           options_.rank, options_.size, call.depth,
+                                                           options_.hosts, inside));
   return *programs_.back();
 }
 
@@ -47,16 +48,23 @@ CollectiveOperation& Starter::make_direct(const schedules::Call& call) {
 }
 
 // The run of a held call begins later, because its begin copies input.
-CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, bool held) {
+CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
+                                             bool held) {
   CollectiveOwners& owners = owners_.of(call.priority);
-  TwoLevelOwner* const inside = owners.inside(call.signature);
+  TwoLevelOwner* const inside = owners.inside(call);
   Taken<ScheduledOperation> taken = scheduled_.take();
+  taken->on_gpu = {};
   if (held)
     taken->keep_call(call);
   else if (verdict_.failure() == nullptr)
     begin_run(*taken, call);
+  if (on_gpu != nullptr) {
+    taken->on_gpu.mark = on_gpu->staging.set_mark(on_gpu->stream);
+    taken->on_gpu.staging = &on_gpu->staging;
+  }
   ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
+  operation.inside = inside;
   operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
   if (inside != nullptr)
     enlist(operation, *inside);
@@ -74,11 +82,11 @@ void Starter::enlist(Operation& operation, OperationOwner& owner) noexcept {
 
 // Starting.
 
-Operation& Starter::start(const schedules::Call& call) {
+Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
   const bool held = held_.must_hold(call);
   CollectiveOperation& operation = call.signature.algorithm == schedules::Algorithm::direct
                                        ? make_direct(call)
-                                       : make_scheduled(call, held);
+                                       : make_scheduled(call, on_gpu, held);
   if (verdict_.failure() != nullptr) return operation;
   if (held)
     held_.hold(operation);
@@ -131,9 +139,8 @@ void Starter::begin_scheduled(ScheduledOperation& operation) {
   }
   check_left(operation);
   if (operation.state() != Operation::State::running) return;
-  CollectiveOwners& owners = owners_.of(operation.priority());
-  if (TwoLevelOwner* const inside = owners.inside(operation.signature)) inside->begin(operation);
-  owners.links.begin(operation);
+  if (operation.inside != nullptr) operation.inside->begin(operation);
+  owners_.of(operation.priority()).links.begin(operation);
 }
 
 void Starter::check_left(const CollectiveOperation& operation) {

@@ -25,6 +25,12 @@
 
 namespace rondo::engine {
 
+// What a call needs of the GPU that its buffers are on.
+struct GpuCall {
+  GpuStaging& staging;                    // of the call's lane
+  device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
+};
+
 class Starter {
  public:
   struct Parts {
@@ -44,7 +50,8 @@ class Starter {
   // have ended already. After a failure of the communicator no owner runs it: it is only in
   // LaneCalls, and the caller ends it. Throws when there is no memory, and then the call has no
   // number.
-  Operation& start(const schedules::Call& call);
+  // on_gpu: where the call's buffers are, if they are not in host memory; the staging has a mark.
+  Operation& start(const schedules::Call& call, const GpuCall* on_gpu = nullptr);
   // The same for messages between two ranks.
   Operation& start(const point::PointCall& call);
   // How many calls have been started.
@@ -64,7 +71,8 @@ class Starter {
   }
   const schedules::Program& program(const schedules::Call& call);
   CollectiveOperation& make_direct(const schedules::Call& call);
-  CollectiveOperation& make_scheduled(const schedules::Call& call, bool held);
+  CollectiveOperation& make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
+                                      bool held);
   void begin_run(ScheduledOperation& operation, const schedules::Call& call);
   void enlist(Operation& operation, OperationOwner& owner) noexcept;
   void begin(CollectiveOperation& operation);

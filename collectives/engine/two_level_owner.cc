@@ -105,7 +105,7 @@ TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
 bool TwoLevelOwner::ready(Which which, const Part& part) const noexcept {
   const Run& run = stages_[which].first->run;
   if (which == copies) return part.of_inputs || part.segment < run.segments_done();
-  return part.segment < std::min(run.segments_open() + run.window(), run.segments_with_room());
+  return part.segment < std::min(run.segments_openable() + run.window(), run.segments_with_room());
 }
 
 // Begins the next part of the first call, if it is ready.

@@ -94,6 +94,7 @@ class Estimator {
   }
   Line alone(const Shape& shape) const;
   Line pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const;
+  bool is_staged() const noexcept { return options_.staged || needs_staging(operation_); }
   std::size_t bounded_segment(std::size_t wanted, std::size_t grain, std::size_t slices,
                               schedules::Algorithm algorithm) const;
 
@@ -110,7 +111,7 @@ std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, st
                                        schedules::Algorithm algorithm) const {
   if (cost_row(algorithm, operation_).eager_frames)
     wanted = std::min(wanted, transports::eager_bytes * slices);
-  if (needs_staging(operation_)) {
+  if (is_staged()) {
     const auto depth = static_cast<std::size_t>(options_.depth > 0 ? options_.depth
                                                                    : static_cast<int>(least_depth));
     wanted = std::min(wanted, options_.staging_bytes / depth);
@@ -148,7 +149,7 @@ Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t se
   if (options_.depth <= 0) {
     depth = std::clamp(busy > 0 ? std::ceil(whole / busy) + 1 : 1.0, double{least_depth},
                        double{most_depth});
-    if (needs_staging(operation_))
+    if (is_staged())
       depth =
           std::clamp(std::floor(static_cast<double>(options_.staging_bytes) / bytes), 1.0, depth);
   }

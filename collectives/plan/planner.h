@@ -22,6 +22,7 @@ struct PlanOptions {
   int depth = 0;                                     // 0: choose
   std::size_t staging_bytes = std::size_t{8} << 20;  // of one lane
   bool reproducible = false;                         // only algorithms for which is_reproducible()
+  bool staged = false;  // all values lie in staging memory, whatever the operation
 };
 
 struct Plan {

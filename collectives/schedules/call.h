@@ -52,6 +52,8 @@ struct Call {
   std::uint32_t depth = 1;
   nanoseconds time_limit{};
   bool unattended = false;  // nobody will wait for it soon: the background thread drives at once
+  // The CPU reaches neither buffer: segments are copied to staging memory and back.
+  bool staged = false;
   std::string_view tag;
 };
 

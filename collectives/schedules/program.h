@@ -62,8 +62,10 @@ class Program {
   // schedule whose steps name slices up to Schedule::slices. The tables must be made for
   // schedule.rounds and depth, and must outlive it.
   Program(const Schedule& schedule, std::uint32_t depth, FrameTables& tables);
-  bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
-    return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_;
+  bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth,
+          Inside inside) const noexcept {
+    return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_ &&
+           inside == inside_;
   }
 
   std::uint32_t slices() const noexcept { return slices_; }
@@ -105,6 +107,7 @@ class Program {
   Algorithm algorithm_ = Algorithm::direct;
   int root_ = 0;
   std::uint32_t depth_ = 1;
+  Inside inside_ = Inside::links;
   std::uint32_t slices_ = 0;
   std::vector<ProgramStep> steps_;
   std::vector<ProgramPeer> peers_;

@@ -5,11 +5,12 @@
 
 namespace rondo::schedules {
 
-void Progress::begin(const Program& program, std::uint64_t segments, Room& room) {
+void Progress::begin(const Program& program, std::uint64_t segments, Room& room, Values values) {
   program_ = &program;
   segments_ = segments;
   window_ = std::min(program.window(), segments);
-  base_ = 0;
+  values_ = values;
+  base_ = done_ = opened_ = 0;
   const std::size_t slices = window_ * (program.slices() + 1);
   room.peers = std::max(room.peers, program.peers().size());
   room.slices = std::max(room.slices, slices);

@@ -6,6 +6,9 @@
 //
 // - A rank works on a window of segments. The window starts at the oldest segment that is not
 //   complete.
+// - The values of a staged operation are copied into memory that the window lends to a segment, and
+//   results are copied out of it. A segment opens when its values are loaded. It is complete when
+//   its steps are done and its results are stored. Other operations need neither.
 // - Steps of a slice run one after another (its chain). A step that receives passes its place in
 //   the chain when its frame is here. A step that only sends passes it when its link has taken the
 //   frame.
@@ -16,6 +19,7 @@
 // - Each link carries its frames in the order of its table (order.h).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -53,18 +57,35 @@ class Progress {
   struct Peer {
     FrameOrder receives, sends;
   };
+  // Where the values of an operation lie.
+  enum class Values : std::uint8_t { in_buffers, staged };
 
-  // Reserves `room`, which it raises to what this operation needs. No step begins before open().
-  void begin(const Program& program, std::uint64_t segments, Room& room);
+  // Reserves `room`, which it raises to what this operation needs. No step begins before open() or,
+  // of a staged operation, loaded().
+  void begin(const Program& program, std::uint64_t segments, Room& room,
+             Values values = Values::in_buffers);
   // Opens the first segments and runs their local steps. Here and below, keep(segment, step) is
-  // called for every local step when its turn comes.
+  // called for every local step when its turn comes. Not for a staged operation.
   template <class Keep>
   void open(Keep&& keep) {
-    for (std::uint64_t s = 0; s < window_; ++s) open_segment(s, keep);
-    complete_segments(keep);  // for a single rank, and for a rank without steps
+    advance(keep);
   }
+  // Staged operations only. The values of the next segment are there: opens it. Requires that
+  // opened() < openable().
+  template <class Keep>
+  void loaded(Keep&& keep) {
+    open_segment(opened_++, keep);
+    advance(keep);  // for a single rank, and for a rank without steps
+  }
+  // Staged operations only. The results of segment base() are stored. Requires base() < done().
+  void stored() noexcept { ++base_; }
 
   bool complete() const noexcept { return base_ == segments_; }
+  // How many segments, from the first on: may be open by now; are open or were; have done all their
+  // steps.
+  std::uint64_t openable() const noexcept { return std::min(base_ + window_, segments_); }
+  std::uint64_t opened() const noexcept { return opened_; }
+  std::uint64_t done() const noexcept { return done_; }
   const Program& program() const noexcept { return *program_; }
   const ProgramStep& step(const FramePlace& place) const noexcept {
     return program_->steps()[place.step];
@@ -93,7 +114,7 @@ class Progress {
   // The frame's segment is in the window, its chain has reached it, and no fence holds it back. If
   // this is true of a frame that comes later, no other step begins to use its memory until then.
   bool may_begin(const FramePlace& place) const noexcept {
-    if (place.segment >= base_ + window_) return false;
+    if (place.segment >= opened_) return false;
     const ProgramStep& s = step(place);
     return reached(place.segment, s.slice) == s.chain && !fenced(place.segment, s);
   }
@@ -128,7 +149,7 @@ class Progress {
   bool may_send(const FramePlace& place) const noexcept {
     const ProgramStep& s = step(place);
     if (!s.writes()) return may_begin(place);
-    return place.segment < base_ + window_ && reached(place.segment, s.slice) > s.chain;
+    return place.segment < opened_ && reached(place.segment, s.slice) > s.chain;
   }
   // The three calls for each sent frame, in this order. send_started(): the link has taken the next
   // frame to the peer. payload_released(): the link no longer reads its payload. send_finished():
@@ -197,20 +218,26 @@ class Progress {
   template <class Keep>
   void finish_step(std::uint64_t segment, Keep& keep) {
     --steps_left_[segment % window_];
-    complete_segments(keep);
+    advance(keep);
   }
+  // Notices segments whose steps are done. Nothing else completes those of an operation that is not
+  // staged, so others open in their places.
   template <class Keep>
-  void complete_segments(Keep& keep) {
-    while (base_ < segments_ && steps_left_[base_ % window_] == 0) {
-      ++base_;
-      if (base_ + window_ <= segments_) open_segment(base_ + window_ - 1, keep);
+  void advance(Keep& keep) {
+    for (;;) {
+      while (done_ < opened_ && steps_left_[done_ % window_] == 0) ++done_;
+      if (values_ == Values::staged) return;
+      base_ = done_;
+      if (opened_ == openable()) return;
+      open_segment(opened_++, keep);
     }
   }
 
   const Program* program_ = nullptr;
   std::uint64_t segments_ = 0;
   std::uint64_t window_ = 1;
-  std::uint64_t base_ = 0;
+  Values values_ = Values::in_buffers;
+  std::uint64_t base_ = 0, done_ = 0, opened_ = 0;
   std::vector<Peer> peers_;
   std::vector<Slice> slices_;              // window x (slices + token)
   std::vector<std::uint32_t> steps_left_;  // by segment of the window

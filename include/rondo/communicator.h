@@ -248,7 +248,7 @@ class RONDO_API Communicator {
   // operation has failed here, other ranks may read and write the memory until they notice the
   // failure. Do not rely on its contents before all ranks have destroyed the communicator. Throws
   // Error(system).
-  Memory allocate(std::size_t bytes);
+  Memory allocate(std::size_t bytes, int device = -1);
   // Keeps an object of a library with the communicator, for example threads that all objects of the
   // library on this communicator share. `key` is the address of a static variable of the library,
   // so that two libraries never use the same key. attach() returns the kept object: the new one, or

@@ -217,7 +217,7 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1});
   {
     const base::Locked lock(driver.mutex());
-    driver.wait(*operation, base::TimePoint::max());
+    driver.wait({*operation}, base::TimePoint::max());
   }
   CHECK(operation->code == Errc::deadline_exceeded);
   CHECK(work.passes > 1);
@@ -234,7 +234,7 @@ TEST_CASE("a driver makes a pass before it sleeps if a start has moved something
   work.moves = moves;
   {
     const base::Locked lock(driver.mutex());
-    driver.wait(*waited.operation, base::TimePoint::max());
+    driver.wait({*waited.operation}, base::TimePoint::max());
   }
   CHECK(work.passes_before_sleep == (moves ? 3 : 2));
 }
@@ -246,7 +246,7 @@ TEST_CASE("a driver that moves something in every pass looks at the time often",
   engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1});
   {
     const base::Locked lock(driver.mutex());
-    driver.wait(*waited.operation, base::TimePoint::max());
+    driver.wait({*waited.operation}, base::TimePoint::max());
   }
   CHECK(work.looks == 2);
   CHECK(work.passes <= 64);
@@ -306,7 +306,7 @@ TEST_CASE("a hand-over to a thread that drives already does not stop later looks
   while (work.sleeps == 0 && base::Clock::now() < limit) std::this_thread::yield();
   {
     const base::Locked lock(driver.mutex());
-    driver.wait(*waited.operation, base::Clock::now() + milliseconds{2});
+    driver.wait({*waited.operation}, base::Clock::now() + milliseconds{2});
   }
   work.may_end = true;
   CHECK(work.ends_by(driver, limit));

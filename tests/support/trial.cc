@@ -101,18 +101,22 @@ bool Trial::has_output() const noexcept {
          is_root();
 }
 
+Buffer Trial::buffer(transports::Blob& memory, std::size_t offset, std::size_t count) noexcept {
+  const auto& on_gpu = &memory == &in_ ? gpu_in_ : gpu_out_;
+  std::byte* const start = on_gpu ? reinterpret_cast<std::byte*>(on_gpu->address()) : memory.data();
+  return {count == 0 ? nullptr : start + margin + offset * element_bytes(), count, case_.type,
+          copier_ != nullptr ? copier_->gpu().ordinal() : -1};
+}
+
 Buffer Trial::input() noexcept {
   if (!has_input()) return {nullptr, case_.in_place ? in_count_ : 0, case_.type};
-  transports::Blob& memory = in_place_ ? out_ : in_;
-  return {in_count_ == 0 ? nullptr : memory.data() + margin + in_offset_ * element_bytes(),
-          in_count_, case_.type};
+  return buffer(in_place_ ? out_ : in_, in_offset_, in_count_);
 }
 
 // Where this rank's output is ignored it is null, so that any use of it fails.
 Buffer Trial::output() noexcept {
   if (!has_output()) return {nullptr, case_.in_place ? out_count_ : 0, case_.type};
-  return {out_count_ == 0 ? nullptr : out_.data() + margin + out_offset_ * element_bytes(),
-          out_count_, case_.type};
+  return buffer(out_, out_offset_, out_count_);
 }
 
 void Trial::register_memory(Communicator& communicator) {
@@ -120,8 +124,24 @@ void Trial::register_memory(Communicator& communicator) {
   if (!out_.empty()) out_registration_ = communicator.register_memory(out_.data(), out_.size());
 }
 
+void Trial::place_on(GpuCopier& copier) {
+  copier_ = &copier;
+  for (auto [memory, on_gpu] : {std::pair(&in_, &gpu_in_), std::pair(&out_, &gpu_out_)}) {
+    if (memory->empty()) continue;
+    on_gpu->emplace(copier.gpu(), memory->size());
+    copier.write((*on_gpu)->address(), *memory);
+  }
+}
+
+// From the GPU.
+void Trial::fetch() {
+  if (gpu_in_) copier_->read(in_, gpu_in_->address());
+  if (gpu_out_) copier_->read(out_, gpu_out_->address());
+}
+
 void Trial::start(Communicator& communicator) {
   OpOptions options;
+  options.stream = stream_;
   options.scale = case_.scale;
   options.priority = case_.priority;
   switch (case_.operation) {
@@ -164,10 +184,11 @@ void Trial::start(Communicator& communicator) {
   }
 }
 
-std::string Trial::problem() const {
+std::string Trial::problem() {
+  fetch();
   if (const std::string wrong = wrong_output(); !wrong.empty())
     return describe(case_) + ": " + wrong;
-  return damage();
+  return what_is_damaged();
 }
 
 std::string Trial::wrong_output() const {
@@ -194,7 +215,12 @@ std::string Trial::wrong_blocks(const std::byte* out) const {
   return {};
 }
 
-std::string Trial::damage() const {
+std::string Trial::damage() {
+  fetch();
+  return what_is_damaged();
+}
+
+std::string Trial::what_is_damaged() const {
   if (!margins_intact(in_) || !margins_intact(out_))
     return describe(case_) + ": bytes around a buffer have changed";
   if (in_.empty()) return {};

@@ -9,6 +9,7 @@
 
 #include <rondo/communicator.h>
 
+#include "support/gpu_memory.h"
 #include "transports/transport.h"
 
 namespace rondo::testing {
@@ -40,13 +41,18 @@ class Trial {
   Trial(const Case& what, int rank, int size);
   // Registers the buffers until the trial ends.
   void register_memory(Communicator& communicator);
+  // Moves the buffers to the GPU. problem() and damage() then look at them there. The copier must
+  // outlive the trial.
+  void place_on(GpuCopier& copier);
   void start(Communicator& communicator);
+  // The CUDA stream that start() gives to the call.
+  void use_stream(void* stream) noexcept { stream_ = stream; }
   Work& work() noexcept { return work_; }
   // Returns what is wrong after a successful call; empty when nothing is.
-  std::string problem() const;
+  std::string problem();
   // Returns what is wrong even after a failed call: an input that is not the output has changed, or
   // the margins have. Empty when nothing is.
-  std::string damage() const;
+  std::string damage();
   // Does start, wait and problem. Throws std::runtime_error with the problem.
   static void run(Communicator& communicator, const Case& what);
 
@@ -59,6 +65,10 @@ class Trial {
   bool has_output() const noexcept;
   Buffer input() noexcept;
   Buffer output() noexcept;
+  // A buffer of the call that begins at this byte of `memory`.
+  Buffer buffer(transports::Blob& memory, std::size_t offset, std::size_t count) noexcept;
+  void fetch();
+  std::string what_is_damaged() const;
   std::string wrong_output() const;
   std::string wrong_blocks(const std::byte* out) const;
 
@@ -67,6 +77,9 @@ class Trial {
   bool in_place_;              // false where this rank ignores one of the buffers
   transports::Blob in_, out_;  // with their margins; in place both are out_
   Registration in_registration_, out_registration_;
+  GpuCopier* copier_ = nullptr;
+  std::optional<device::DeviceMemory> gpu_in_, gpu_out_;  // what in_ and out_ are copied to
+  void* stream_ = nullptr;
   std::vector<std::size_t> counts_;  // of each rank's block
   std::size_t before_ = 0;           // elements of the blocks before this rank's
   std::size_t in_count_ = 0, out_count_ = 0;

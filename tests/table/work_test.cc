@@ -208,7 +208,7 @@ TEST_CASE("operations end without anybody waiting") {
       trials.back().work().on_done([&](std::error_code) { ended.give(); });
     }
     ended.await(20);
-    for (const Trial& trial : trials) expect(trial.problem().empty(), trial.problem());
+    for (Trial& trial : trials) expect(trial.problem().empty(), trial.problem());
   });
 }
 

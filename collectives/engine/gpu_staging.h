@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Carries the operations of one lane whose buffers are on one GPU. Copies their segments to pinned
+// host memory before they open, and results back when their steps are done, while links and the CPU
+// work on other segments (Run::staged). Nothing on a stream waits for another process.
+//   - The staging memory has two halves, each with streams of its own. An operation uses one half
+//     until it ends. So the first segments of an operation are loaded while the last ones of the
+//     operation before are stored, and no operation waits for the caller's stream of another.
+//   - An operation has a mark, an event of the caller's stream: what was enqueued there before the
+//     call comes before the copies. Loads are enqueued behind the mark. A store is enqueued only
+//     when this host has seen the mark, so a failure leaves none behind that could begin late.
+//
+// Threads: constructor and destructor may block; they run without the engine's lock, before and
+// after the engine uses the object. The rest is thread-bound to whoever holds the engine's lock,
+// and does not block, except that clear() waits for copies for at most settle_time.
+// Failures: the constructor and the functions that are not noexcept throw Error(system), which
+// names the GPU and the driver's error.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/engine/operation.h"
+#include "collectives/engine/waker.h"
+#include "device/copy_queue.h"
+#include "device/gpu.h"
+#include "device/objects.h"
+
+namespace rondo::engine {
+
+class GpuStaging {
+ public:
+  // How long clear() and the destructor wait for copies under way.
+  static constexpr milliseconds settle_time{500};
+
+  // half_bytes: of staging memory, the most that one operation may need. gpu outlives the object.
+  GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urgent,
+             std::shared_ptr<Waker> waker);
+  // If copies are under way even after settle_time, their memory is never freed.
+  ~GpuStaging();
+  GpuStaging(const GpuStaging&) = delete;
+  GpuStaging& operator=(const GpuStaging&) = delete;
+
+  const device::Gpu& gpu() const noexcept { return gpu_; }
+  std::size_t half_bytes() const noexcept { return half_bytes_; }
+  std::byte* memory() const noexcept { return parts_->memory.data(); }
+  std::size_t bytes() const noexcept { return parts_->memory.bytes(); }
+
+  // A start takes a mark. If none is free, the caller makes an event without the engine's lock and
+  // adds it.
+  bool has_mark() const noexcept { return !free_marks_.empty(); }
+  void add_mark(device::Event mark);
+  // Takes a mark and records it on the stream. When this throws, it has taken none.
+  std::size_t set_mark(device::StreamHandle stream);
+  void give_back(std::size_t mark) noexcept { free_marks_.push_back(mark); }
+
+  // The operation has begun, is staged and has its mark.
+  void begin(ScheduledOperation& operation) noexcept;
+  bool idle() const noexcept {
+    return first_ == nullptr && halves_[0].owner == nullptr && halves_[1].owner == nullptr;
+  }
+  // Does what can be done now. True when anything was.
+  bool advance();
+  // An operation that is complete, which this object then forgets; null when there is none.
+  ScheduledOperation* take_complete() noexcept;
+  // Makes the stream wait for the operation's last store. Requires that it is enqueued().
+  void join(const ScheduledOperation& operation, device::StreamHandle stream);
+  // Makes the GPU wake the driver when what is under way there has ended.
+  void prepare_sleep();
+  // Forgets all operations, and waits for copies to their buffers.
+  void clear() noexcept;
+  // Whether the caller's stream has not yet reached the operation's mark.
+  bool awaits_mark(const ScheduledOperation& operation) const noexcept;
+  // ": rank 1 waits for GPU 0, ..." in that case; else empty.
+  std::string late_text(int rank, const ScheduledOperation& operation) const;
+
+ private:
+  struct Half {
+    ScheduledOperation* owner = nullptr;
+    std::byte* memory = nullptr;
+    device::CopyQueue* loads = nullptr;
+    device::CopyQueue* stores = nullptr;
+  };
+  // What the GPU may still use when this object ends.
+  struct Parts {
+    Parts(const device::Gpu& gpu, std::size_t bytes, bool urgent, std::shared_ptr<Waker> its_waker);
+    bool drain() noexcept;
+    static void wake(void* parts);
+
+    const std::shared_ptr<Waker> waker;
+    std::atomic<int> calls{0};  // of wake() that are still to come
+    device::PinnedMemory memory;
+    std::array<device::CopyQueue, 4> queues;
+    std::vector<device::Event> marks;
+  };
+
+  bool is_idle_by(base::TimePoint until) noexcept;
+  bool grant();
+  bool advance(Half& half);
+  bool load(Half& half);
+  bool store(Half& half);
+  bool mark_reached(ScheduledOperation& operation);
+  void watch(device::CopyQueue& queue);
+
+  const device::Gpu& gpu_;
+  const std::size_t half_bytes_;
+  std::unique_ptr<Parts> parts_;
+  std::array<Half, 2> halves_;
+  ScheduledOperation *first_ = nullptr, *last_ = nullptr;  // they wait for a half
+  std::vector<std::size_t> free_marks_;
+  std::vector<Run::Copy> copies_;  // of the segment that is being enqueued
+};
+
+}  // namespace rondo::engine

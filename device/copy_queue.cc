@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/copy_queue.h"
+
+#include <string>
+
+#include "base/text.h"
+
+namespace rondo::device {
+
+CopyQueue::CopyQueue(const Gpu& gpu, bool urgent) : gpu_(gpu), stream_(gpu, urgent) {
+  events_.reserve(most_batches);
+  for (std::size_t i = 0; i < most_batches; ++i) events_.emplace_back(gpu);
+}
+
+void CopyQueue::wait_for(const Event& event) {
+  gpu_.check(stream_.wait(event), "cuStreamWaitEvent");
+  watched_ = false;
+}
+
+void CopyQueue::to_host(std::byte* to, Address from, std::size_t bytes) {
+  const Status status = gpu_.driver().copy_to_host(to, from, bytes, stream_.get());
+  if (status != success) gpu_.check(status, "cuMemcpyDtoHAsync of " + base::describe_bytes(bytes));
+}
+
+void CopyQueue::to_device(Address to, const std::byte* from, std::size_t bytes) {
+  const Status status = gpu_.driver().copy_to_device(to, from, bytes, stream_.get());
+  if (status != success) gpu_.check(status, "cuMemcpyHtoDAsync of " + base::describe_bytes(bytes));
+}
+
+void CopyQueue::end_batch() {
+  Event& event = events_[(oldest_ + count_) % most_batches];
+  gpu_.check(event.record(stream_.get()), "cuEventRecord");
+  ++count_;
+  watched_ = false;
+}
+
+void CopyQueue::record(Event& event) {
+  gpu_.check(event.record(stream_.get()), "cuEventRecord");
+}
+
+bool CopyQueue::take_ended() {
+  const Status status = events_[oldest_].query();
+  if (status == not_ready) return false;
+  gpu_.check(status, "a copy");
+  oldest_ = (oldest_ + 1) % most_batches;
+  --count_;
+  return true;
+}
+
+bool CopyQueue::call_when_ended(void (*function)(void*), void* argument) {
+  if (watched_) return false;
+  gpu_.check(gpu_.driver().launch_host_function(stream_.get(), function, argument),
+             "cuLaunchHostFunc");
+  return watched_ = true;
+}
+
+bool CopyQueue::drain() noexcept {
+  while (count_ != 0 && events_[oldest_].query() != not_ready) {
+    oldest_ = (oldest_ + 1) % most_batches;
+    --count_;
+  }
+  return count_ == 0;
+}
+
+}  // namespace rondo::device

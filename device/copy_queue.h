@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "device/gpu.h"
+#include "device/objects.h"
+
+namespace rondo::device {
+
+// Copies between a GPU and pinned host memory on a stream of its own, in order. Copies come in
+// batches, and the host learns when each batch has ended.
+//
+// Threads: as in objects.h. Failures: the functions throw Error(system), which names the GPU, the
+// copy and the driver's error.
+class CopyQueue {
+ public:
+  static constexpr std::size_t most_batches = 32;  // under way
+
+  explicit CopyQueue(const Gpu& gpu, bool urgent = false);
+
+  // Copies that are enqueued from now on wait for the event's last record.
+  void wait_for(const Event& event);
+  bool has_room() const noexcept { return count_ < most_batches; }
+  bool idle() const noexcept { return count_ == 0; }
+  // The copies of a batch come between two calls of end_batch(), which requires has_room().
+  void to_host(std::byte* to, Address from, std::size_t bytes);
+  void to_device(Address to, const std::byte* from, std::size_t bytes);
+  void end_batch();
+  // Records the event after everything that has been enqueued.
+  void record(Event& event);
+  // Whether the oldest batch has ended. If so, forgets it. Requires !idle().
+  bool take_ended();
+  // Runs the function on a thread of the driver when everything that was enqueued has ended, unless
+  // it will already do so. True when it will do so once more. The function must not use CUDA.
+  bool call_when_ended(void (*function)(void*), void* argument);
+  // Forgets the batches that have ended, and those that never will because the GPU has failed. True
+  // when nothing is under way.
+  bool drain() noexcept;
+
+ private:
+  const Gpu& gpu_;
+  Stream stream_;
+  std::vector<Event> events_;  // used in turn, one for each batch
+  std::size_t oldest_ = 0, count_ = 0;
+  bool watched_ = true;  // a function is called when all that is enqueued has ended
+};
+
+}  // namespace rondo::device

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/gpus.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "base/text.h"
+#include "device/objects.h"
+
+namespace rondo::lib {
+
+namespace {
+
+// CUpointer_attribute
+enum PointerAttribute : int {
+  memory_type = 2,
+  device_ordinal = 9,
+  range_start = 11,
+  range_bytes = 12
+};
+// CUmemorytype
+constexpr unsigned device_memory = 2;
+
+constexpr std::chrono::seconds most_time_to_zero{60};
+
+struct Pointer {
+  unsigned type = 0;  // 0: CUDA does not know it
+  int ordinal = -1;
+  device::Address start = 0;
+  std::size_t bytes = 0;
+};
+
+Pointer look_up(const device::Gpu& gpu, const void* data) {
+  Pointer pointer;
+  int attributes[] = {memory_type, device_ordinal, range_start, range_bytes};
+  void* values[] = {&pointer.type, &pointer.ordinal, &pointer.start, &pointer.bytes};
+  gpu.check(gpu.driver().pointer_get_attributes(4, attributes, values,
+                                                reinterpret_cast<device::Address>(data)),
+            "cuPointerGetAttributes");
+  return pointer;
+}
+
+class GpuAllocation final : public transports::Allocation {
+ public:
+  GpuAllocation(std::shared_ptr<Gpus> gpus, int ordinal, std::size_t bytes)
+      : gpus_(std::move(gpus)), memory_(gpus_->gpu(ordinal), bytes) {
+    zero(gpus_->gpu(ordinal));
+  }
+  // The CPU must not touch it: the span only says where it lies.
+  std::span<std::byte> memory() const noexcept override {
+    return {reinterpret_cast<std::byte*>(memory_.address()), memory_.bytes()};
+  }
+
+ private:
+  void zero(const device::Gpu& gpu) const {
+    const device::Stream stream(gpu);
+    device::Event zeroed(gpu);
+    const device::Current current(gpu);
+    gpu.check(gpu.driver().set_bytes(memory_.address(), 0, memory_.bytes(), stream.get()),
+              "cuMemsetD8Async");
+    gpu.check(zeroed.record(stream.get()), "cuEventRecord");
+    const base::TimePoint until = base::Clock::now() + most_time_to_zero;
+    device::Status status = zeroed.query();
+    while (status == device::not_ready && base::Clock::now() < until) {
+      ::sched_yield();
+      status = zeroed.query();
+    }
+    gpu.check(status, "cuMemsetD8Async of " + base::describe_bytes(memory_.bytes()));
+  }
+
+  const std::shared_ptr<Gpus> gpus_;
+  const device::DeviceMemory memory_;
+};
+
+}  // namespace
+
+const device::Gpu& Gpus::gpu(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  if (!driver_) {
+    device::LoadedDriver loaded = device::load_driver();
+    if (!loaded.driver) throw Error(Errc::unsupported, loaded.obstacle);
+    driver_ = std::move(loaded.driver);
+  }
+  std::unique_ptr<device::Gpu>& gpu = gpus_[ordinal];
+  if (!gpu) gpu = std::make_unique<device::Gpu>(*driver_, ordinal);
+  return *gpu;
+}
+
+void check_on_gpu(const CheckedCall& call, const device::Gpu& gpu, const Buffer& b,
+                  std::string_view name) {
+  if (b.count == 0) return;
+  const device::Current current(gpu);
+  const Pointer pointer = look_up(gpu, b.data);
+  if (pointer.type != device_memory)
+    call.refuse(fmt::format("{}.device is {}, but {}.data is in host memory: pass device -1", name,
+                            b.device, name));
+  if (pointer.ordinal != b.device)
+    call.refuse(fmt::format("{}.device is {}, but {}.data is in memory of GPU {}", name, b.device,
+                            name, pointer.ordinal));
+  const std::uint64_t bytes = b.count * size_of(b.type);
+  const std::uint64_t offset = reinterpret_cast<device::Address>(b.data) - pointer.start;
+  if (pointer.bytes != 0 && bytes > pointer.bytes - offset)
+    call.refuse(fmt::format("{} has {} {} elements, {}, but its memory on GPU {} ends after {}",
+                            name, b.count, name_of(b.type), base::describe_bytes(bytes), b.device,
+                            base::describe_bytes(pointer.bytes - offset)));
+}
+
+void check_stream(const CheckedCall& call, const device::Gpu& gpu, device::StreamHandle stream) {
+  constexpr device::Status implicit_capture = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+  int capture = 0;
+  const device::Current current(gpu);
+  const device::Status status = gpu.driver().stream_is_capturing(stream, &capture);
+  if (capture != 0 || status == implicit_capture)
+    call.refuse(
+        "the stream is being captured into a CUDA graph: the host paces Rondo's operations, so a "
+        "graph cannot contain them; call it outside of the capture",
+        Errc::unsupported);
+  gpu.check(status, fmt::format("{} on rank {}: OpOptions::stream", call.name, call.rank));
+}
+
+std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<Gpus> gpus, int ordinal,
+                                                        std::size_t bytes) {
+  return std::make_unique<GpuAllocation>(std::move(gpus), ordinal, bytes);
+}
+
+}  // namespace rondo::lib
