@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What TSan sees of the fake. The real driver is not instrumented, so its locks order nothing for
+// TSan. The functions here are those of TSan's run-time library; without TSan they do nothing.
+#pragma once
+
+extern "C" {
+__attribute__((weak)) void AnnotateIgnoreReadsBegin(const char*, int);
+__attribute__((weak)) void AnnotateIgnoreReadsEnd(const char*, int);
+__attribute__((weak)) void AnnotateIgnoreWritesBegin(const char*, int);
+__attribute__((weak)) void AnnotateIgnoreWritesEnd(const char*, int);
+__attribute__((weak)) void AnnotateIgnoreSyncBegin(const char*, int);
+__attribute__((weak)) void AnnotateIgnoreSyncEnd(const char*, int);
+__attribute__((weak)) void* __tsan_create_fiber(unsigned);
+__attribute__((weak)) void* __tsan_get_current_fiber();
+__attribute__((weak)) void __tsan_switch_to_fiber(void*, unsigned);
+__attribute__((weak)) void __tsan_destroy_fiber(void*);
+}
+
+namespace fake {
+
+inline void begin_quiet() {
+  if (AnnotateIgnoreSyncBegin == nullptr) return;
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+}
+inline void end_quiet() {
+  if (AnnotateIgnoreSyncBegin == nullptr) return;
+  AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+
+// TSan sees nothing that this thread does.
+class Quiet {
+ public:
+  Quiet() { begin_quiet(); }
+  ~Quiet() { end_quiet(); }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+};
+// Within one Quiet: TSan sees what this thread does.
+class Seen {
+ public:
+  Seen() { end_quiet(); }
+  ~Seen() { begin_quiet(); }
+  Seen(const Seen&) = delete;
+  Seen& operator=(const Seen&) = delete;
+};
+
+// A thread of execution of its own for TSan, which happens in no order with others by itself.
+// Thread-bound.
+class Fiber {
+ public:
+  Fiber() : handle_(__tsan_create_fiber == nullptr ? nullptr : __tsan_create_fiber(0)) {}
+  ~Fiber() {
+    if (handle_ != nullptr) __tsan_destroy_fiber(handle_);
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  template <class Function>
+  void run(Function function) {
+    if (handle_ == nullptr) return function();
+    constexpr unsigned no_ordering = 1;
+    void* const here = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(handle_, no_ordering);
+    function();
+    __tsan_switch_to_fiber(here, no_ordering);
+  }
+
+ private:
+  void* handle_;
+};
+
+}  // namespace fake
