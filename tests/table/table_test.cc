@@ -4,6 +4,7 @@
 // elements. There is one communicator for each (transport, ranks, algorithm, shape). It runs its
 // whole list of calls, a few of them in flight at any time.
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,9 @@
 #include "collectives/kernels/reduce.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/schedule.h"
+#include "lib/gpus.h"
 #include "support/effort.h"
+#include "support/gpu_memory.h"
 #include "support/ranks.h"
 #include "support/trial.h"
 #include "support/values.h"
@@ -48,7 +51,9 @@ bool exists(const std::string& algorithm, Collective operation) {
 // All calls that one communicator makes.
 class List {
  public:
-  List(int size, const std::string& algorithm) : size_(size), algorithm_(algorithm) {}
+  // share: the part of all calls, in percent.
+  List(int size, const std::string& algorithm, int share)
+      : size_(size), algorithm_(algorithm), share_(static_cast<std::uint64_t>(share)) {}
 
   // Every collective and place, and most types, at these counts; op, root and priority take turns.
   void add_table(const std::vector<std::size_t>& counts) {
@@ -111,8 +116,9 @@ class List {
 
  private:
   void add(const Case& what) {
-    const bool chosen = mixed(++offered_, static_cast<std::uint64_t>(size_)) % 100 <
-                        static_cast<std::uint64_t>(effort());
+    const bool chosen =
+        mixed(++offered_, static_cast<std::uint64_t>(size_)) % 10'000 <
+        static_cast<std::uint64_t>(effort()) * share_;
     if (chosen && exists(algorithm_, what.operation)) cases_.push_back(what);
   }
   int some_root() const { return static_cast<int>(offered_ % static_cast<std::uint64_t>(size_)); }
@@ -123,6 +129,7 @@ class List {
 
   int size_;
   std::string algorithm_;
+  std::uint64_t share_;
   std::uint64_t offered_ = 0;
   std::vector<Case> cases_;
 };
@@ -134,10 +141,13 @@ void finish(Trial& trial) {
 }
 
 // What memory the calls are given.
-enum class Given { plain, registered };
+enum class Given { plain, registered, on_gpu };
 
 // Starts the calls in order. When `in_flight` are under way, waits for the oldest before the next.
 void run_list(Communicator& communicator, const std::vector<Case>& cases, Given given) {
+  std::optional<lib::Gpus> gpus;
+  std::optional<GpuCopier> copier;
+  if (given == Given::on_gpu) copier.emplace(gpus.emplace().gpu(communicator.rank() % 2));
   std::deque<Trial> trials;
   for (const Case& what : cases) {
     if (trials.size() == in_flight) {
@@ -146,9 +156,15 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases, Given 
     }
     Trial& trial = trials.emplace_back(what, communicator.rank(), communicator.size());
     if (given == Given::registered) trial.register_memory(communicator);
+    if (copier) trial.place_on(*copier);
     trial.start(communicator);
   }
   for (Trial& trial : trials) finish(trial);
+}
+
+// In percent of the cases that other memory gets.
+int gpu_share() {
+  return few_cases() || effort() == 100 ? 100 : 10;
 }
 
 void run_table(Over over, int size, const std::string& algorithm,
@@ -171,7 +187,8 @@ void run_table(Over over, int size, const std::string& algorithm,
     const bool tight = (algorithm.size() + static_cast<std::size_t>(size)) % 3 == 0;
     setup.faults.capacity =
         shape.segment_bytes == 64 ? (tight ? 50 : 1000) : (tight ? 3000 : 100'000);
-    List list(size, algorithm);
+    // Each call makes and copies memory of a GPU besides.
+    List list(size, algorithm, given == Given::on_gpu ? gpu_share() : 100);
     list.add_table(shape.counts);
     if (shape.segment_bytes == 64) list.add_ops(37);
     if (given == Given::registered && shape.segment_bytes == 0) list.add_placed(100'000);
@@ -241,6 +258,26 @@ TEST_CASE("table: shm") {
   for (const std::string& algorithm :
        {algorithms[0], algorithms[1], algorithms[2 + static_cast<std::size_t>(size) % 4]})
     run_table(Over::shm, size, algorithm);
+}
+
+// Ranks as threads of one process, on two GPUs: over the fake driver (tests/device/fake) or a real
+// one.
+TEST_CASE("table: gpu", "[.gpu]") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  const int size = GENERATE(1, 2, 3, 5, 8);
+  if (size == 1 && over != Over::mem) return;
+  for (const std::string& algorithm :
+       {algorithms[0], algorithms[1], algorithms[2 + static_cast<std::size_t>(size) % 4]})
+    run_table(over, size, algorithm, {}, false, Given::on_gpu);
+}
+
+TEST_CASE("table: gpu on several hosts", "[.gpu]") {
+  const std::vector<int> hosts =
+      GENERATE(as<std::vector<int>>{}, std::vector<int>{0, 1, 0}, std::vector<int>{0, 0, 0, 1, 1});
+  if (hosts.empty()) return;
+  for (const bool windows : {false, true})
+    run_table(Over::mem, static_cast<int>(hosts.size()), "two_level", hosts, windows,
+              Given::on_gpu);
 }
 
 // These need a device: tests/vm runs them in guests, which are slow. 8 ranks under a sanitizer take

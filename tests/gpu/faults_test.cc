@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Faults of the driver and of the GPU, drawn by seeds. Whatever fails: every rank ends, those that
+// fail have one cause, no sum is wrong, nothing is written after the end, and the GPU is usable.
+#include <cstdlib>
+#include <set>
+
+#include "catch.h"
+#include "gpu/gpu_ranks.h"
+#include "support/draw.h"
+#include "support/effort.h"
+#include "support/trial.h"
+
+namespace rondo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What Rondo calls while an operation runs, and when it makes staging memory.
+constexpr const char* functions[] = {
+    "cuMemcpyDtoHAsync",  "cuMemcpyHtoDAsync", "cuEventRecord",
+    "cuEventQuery",       "cuStreamWaitEvent", "cuLaunchHostFunc",
+    "cuMemHostAlloc",     "cuEventCreate",     "cuStreamCreateWithPriority",
+    "cuCtxPushCurrent",   "cuStreamIsCapturing", "cuPointerGetAttributes",
+    "cuDevicePrimaryCtxRetain"};
+
+enum class Kind { function, work, gpu, held, abort };
+
+struct Scenario {
+  explicit Scenario(std::uint64_t seed) : draw(seed) {
+    setup.size = 2 + static_cast<int>(draw(3));
+    setup.over = draw.one_of({Over::mem, Over::mem, Over::tcp, Over::shm});
+    setup.seed = seed;
+    setup.options.staging_bytes = draw.one_of<std::size_t>({100'000, 1'000'000});
+    setup.options.deadline = 1s;
+    kind = draw.one_of({Kind::function, Kind::function, Kind::function, Kind::work, Kind::work,
+                        Kind::gpu, Kind::held, Kind::abort});
+    calls = 1 + draw(4);
+    for (std::uint64_t i = 0; i < calls; ++i) {
+      Case call;
+      do {
+        call.operation = some_operation(draw(collective_count));
+      } while (call.operation == Collective::barrier);
+      call.count = 1 + draw(draw.one_of<std::uint64_t>({10, 1000, 60'000}));
+      call.root = static_cast<int>(draw(static_cast<std::uint64_t>(setup.size)));
+      call.in_place = draw(2) == 0;
+      call.priority = draw(3) == 0 ? Priority::urgent : Priority::bulk;
+      cases.push_back(call);
+    }
+  }
+
+  // On rank 0, before the calls.
+  void strike(const FakeCuda& fake) {
+    const auto nth = static_cast<unsigned>(1 + draw(draw.one_of<std::uint64_t>({3, 30, 300})));
+    if (kind == Kind::function)
+      fake.fail(functions[draw(std::size(functions))], nth, draw(2) == 0 ? 1 : -1,
+                draw.one_of({2, 304, 700, 719}));
+    if (kind == Kind::work) fake.fail_work(nth, draw.one_of({700, 719}));
+    if (kind == Kind::gpu) fake.break_gpu(static_cast<int>(draw(2)), 700);
+    if (kind == Kind::held) fake.hold();
+  }
+
+  Draw draw;
+  Setup setup;
+  Kind kind{};
+  std::uint64_t calls = 0;
+  std::vector<Case> cases;
+};
+
+// The cause in the message of an operation: what follows the call.
+std::string cause_in(const std::string& message) {
+  const std::size_t end = message.find("): ");
+  return end == std::string::npos ? std::string() : message.substr(end + 3);
+}
+
+// Returns the message with which the calls ended; empty when all have succeeded.
+std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, const FakeCuda& fake) {
+  std::vector<std::unique_ptr<Trial>> trials;
+  for (const Case& what : scenario.cases) {
+    trials.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
+    trials.back()->place_on(on.copier);
+  }
+  c.barrier().wait();
+  if (c.rank() == 0) scenario.strike(fake);
+  c.barrier().wait();
+  std::string message;
+  try {
+    for (const auto& trial : trials) trial->start(c);
+    if (scenario.kind == Kind::abort && c.rank() == 1) c.abort(Errc::aborted, "a test");
+  } catch (const Error& error) {
+    // What a start throws leaves the communicator unharmed: the others wait for this rank.
+    message = error.what();
+    c.abort(error.code(), error.what());
+  }
+  for (const auto& trial : trials) {
+    try {
+      trial->work().wait();
+    } catch (const Error& error) {
+      if (message.empty()) message = error.what();
+    }
+  }
+  // What is wrong now would be wrong for a caller too; broken GPUs cannot be read.
+  if (scenario.kind == Kind::held) fake.clear();
+  if (message.empty())
+    for (const auto& trial : trials) {
+      const std::string problem = trial->problem();
+      expect(problem.empty(), problem);
+    }
+  return message;
+}
+
+void run_seed(std::uint64_t seed) {
+  const FakeCuda fake;
+  Scenario scenario(seed);
+  std::mutex mutex;
+  std::set<std::string> causes;
+  INFO("seed " << seed);
+  const auto size = static_cast<std::size_t>(scenario.setup.size);
+  std::vector<std::unique_ptr<OnGpu>> on(size);
+  for (std::size_t rank = 0; rank < size; ++rank)
+    on[rank] = std::make_unique<OnGpu>(static_cast<int>(rank % 2));
+  CHECK_NOTHROW(run_communicators(
+      scenario.setup, "seed " + std::to_string(seed), [&](Communicator& c, int rank) {
+        const std::string message =
+            run_calls(c, *on[static_cast<std::size_t>(rank)], scenario, fake);
+        const std::lock_guard lock(mutex);
+        if (const std::string cause = cause_in(message); !cause.empty()) causes.insert(cause);
+      }));
+  if (causes.size() > 1)
+    for (const std::string& cause : causes) UNSCOPED_INFO("cause: " << cause);
+  CHECK(causes.size() <= 1);
+  fake.clear();
+  for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
+  on.clear();
+}
+
+TEST_CASE("faults of GPUs by seed") {
+  const char* const count = std::getenv("RONDO_TEST_GPU_SEEDS");
+  const int seeds = count != nullptr ? std::atoi(count) : few_cases() ? 30 : 120;
+  for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<std::uint64_t>(seed));
+}
+
+// After any of these a new communicator works.
+TEST_CASE("a GPU is usable after a failure of a communicator") {
+  const FakeCuda fake;
+  for (const auto kind : {Kind::held, Kind::abort}) {
+    Setup setup;
+    setup.size = 3;
+    setup.options.deadline = 400ms;
+    run_on_gpus(setup, "fails", [&](Communicator& c, OnGpu& on) {
+      GpuFloats values(on, 30'000, 1);
+      c.barrier().wait();
+      if (kind == Kind::held && c.rank() == 1) fake.hold();
+      c.barrier().wait();
+      try {
+        const Work work = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum);
+        if (kind == Kind::abort && c.rank() == 2) c.abort(Errc::aborted, "a test");
+        work.wait();
+      } catch (const Error&) {
+      }
+      fake.clear();
+    });
+    run_on_gpus(Setup{.size = 3}, "works", [&](Communicator& c, OnGpu& on) {
+      GpuFloats values(on, 30'000, 1);
+      c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum).wait();
+      expect(values.are(3), "wrong sum");
+    });
+  }
+}
+
+}  // namespace
+}  // namespace rondo::testing

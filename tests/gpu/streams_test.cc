@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The caller's stream orders the start of an operation, join() its end, and nobody burns a core
+// meanwhile.
+#include "catch.h"
+#include "gpu/gpu_ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Enqueues copies of 1 KiB and more between pinned memory and the GPU on a stream of the caller.
+class Pinned {
+ public:
+  Pinned(OnGpu& on, std::size_t count) : on_(on), memory_(on.gpu(), count * sizeof(float)) {}
+  float* data() const noexcept { return reinterpret_cast<float*>(memory_.data()); }
+  void to_gpu(const GpuFloats& to, const device::Stream& stream) {
+    const device::Current current(on_.gpu());
+    on_.gpu().check(on_.gpu().driver().copy_to_device(to.address(), memory_.data(), memory_.bytes(),
+                                                      stream.get()),
+                    "copy");
+  }
+  void from_gpu(const GpuFloats& from, const device::Stream& stream) {
+    const device::Current current(on_.gpu());
+    on_.gpu().check(on_.gpu().driver().copy_to_host(memory_.data(), from.address(), memory_.bytes(),
+                                                    stream.get()),
+                    "copy");
+  }
+
+ private:
+  OnGpu& on_;
+  device::PinnedMemory memory_;
+};
+
+void finish(const OnGpu& on, const device::Stream& stream) {
+  device::Event event(on.gpu());
+  const device::Current current(on.gpu());
+  on.gpu().check(event.record(stream.get()), "record");
+  while (event.query() == device::not_ready) ::sched_yield();
+}
+
+TEST_CASE("an operation comes after what was enqueued on its stream before") {
+  const FakeCuda fake;
+  for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
+    Setup setup;
+    setup.over = over;
+    run_on_gpus(setup, "start", [&](Communicator& c, OnGpu& on) {
+      constexpr std::size_t count = 50'000;
+      GpuFloats values(on, count, 0), more(on, count, 1);
+      Pinned input(on, count);
+      std::fill_n(input.data(), count, 1.0F + static_cast<float>(c.rank()));
+      const device::Stream stream(on.gpu());
+      fake.hold(stream.get());
+      input.to_gpu(values, stream);
+      const Work late =
+          c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
+      expect(!late.wait_for(20ms), "it ended before its stream");
+      // Another operation of the lane, with the default stream, is not held back on its GPU.
+      const Work other = c.all_reduce(more.buffer(), more.buffer(), ReduceOp::sum);
+      fake.let_go(stream.get());
+      late.wait();
+      other.wait();
+      expect(values.are(3) && more.are(2), "wrong sum");
+    });
+  }
+}
+
+// The stream of a broadcast's receiver still reads the output when the data has come.
+TEST_CASE("results are not stored before the stream has reached the call") {
+  const FakeCuda fake;
+  Setup setup;
+  run_on_gpus(setup, "store", [&](Communicator& c, OnGpu& on) {
+    GpuFloats values(on, 5000, static_cast<float>(c.rank()));
+    const device::Stream stream(on.gpu());
+    Pinned before(on, 5000);
+    if (c.rank() == 1) {
+      fake.hold(stream.get());
+      before.from_gpu(values, stream);
+    }
+    const Work work = c.broadcast(values.buffer(), values.buffer(), 0, {.stream = stream.get()});
+    if (c.rank() == 1) {
+      expect(!work.wait_for(20ms), "it ended before its stream");
+      expect(values.are(1), "it stored before its stream");
+      fake.let_go(stream.get());
+    }
+    work.wait();
+    expect(values.are(0), "wrong result");
+    expect(c.rank() == 0 || before.data()[4999] == 1, "the stream saw the result too early");
+  });
+}
+
+TEST_CASE("a stream that joins finds the result") {
+  for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
+    Setup setup;
+    setup.over = over;
+    run_on_gpus(setup, "join", [&](Communicator& c, OnGpu& on) {
+      constexpr std::size_t count = 30'000;
+      GpuFloats values(on, count, 0);
+      const device::Stream stream(on.gpu());
+      Pinned input(on, count), output(on, count);
+      for (int round = 1; round <= 20; ++round) {
+        const float mine = static_cast<float>(round + c.rank());
+        finish(on, stream);
+        std::fill_n(input.data(), count, mine);
+        std::fill_n(output.data(), count, 0.0F);
+        // The host waits for nothing between these.
+        input.to_gpu(values, stream);
+        const Work work =
+            c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
+        work.join(stream.get());
+        output.from_gpu(values, stream);
+        finish(on, stream);
+        const float sum = static_cast<float>(2 * round + 1);
+        expect(std::all_of(output.data(), output.data() + count,
+                           [=](float v) { return v == sum; }),
+               "the stream read before the result was there");
+        work.wait();
+      }
+    });
+  }
+}
+
+TEST_CASE("operations on GPU memory end while nobody waits") {
+  for (const int size : {1, 3}) {
+    Setup setup;
+    setup.size = size;
+    run_on_gpus(setup, "unattended", [&](Communicator& c, OnGpu& on) {
+      GpuFloats values(on, 20'000, 1);
+      const Work work = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum);
+      const auto until = std::chrono::steady_clock::now() + 20s;
+      while (!work.done() && std::chrono::steady_clock::now() < until) ::sched_yield();
+      expect(work.done(), "it has not ended");
+      expect(values.are(static_cast<float>(c.size())), "wrong sum");
+    });
+  }
+}
+
+// A rank that polled all the time would ask some hundred thousand times.
+TEST_CASE("a rank that waits for its GPU sleeps") {
+  const FakeCuda fake;
+  for (const Over over : {Over::tcp, Over::shm}) {
+    Setup setup;
+    setup.over = over;
+    run_on_gpus(setup, "sleep", [&](Communicator& c, OnGpu& on) {
+      GpuFloats values(on, 1000, 1);
+      const device::Stream stream(on.gpu());
+      Pinned input(on, 1000);
+      std::fill_n(input.data(), 1000, 1.0F);
+      fake.hold(stream.get());
+      input.to_gpu(values, stream);
+      const Work work =
+          c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
+      expect(!work.wait_for(50ms), "it ended before its stream");
+      const unsigned long asked = fake.calls("cuEventQuery");
+      expect(!work.wait_for(400ms), "it ended before its stream");
+      expect(fake.calls("cuEventQuery") - asked < 20'000, "it has polled all the time");
+      fake.let_go(stream.get());
+      work.wait();
+      expect(values.are(2), "wrong sum");
+    });
+  }
+}
+
+TEST_CASE("a stream that never gets to the call is named at the deadline") {
+  const FakeCuda fake;
+  Setup setup;
+  setup.size = 3;
+  setup.over = Over::tcp;
+  std::vector<std::string> messages(3);
+  run_on_gpus(setup, "deadline", [&](Communicator& c, OnGpu& on) {
+    GpuFloats values(on, 1000, 1);
+    const device::Stream stream(on.gpu());
+    Pinned input(on, 1000);
+    if (c.rank() == 1) fake.hold(stream.get());
+    input.to_gpu(values, stream);
+    try {
+      c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum,
+                   {.stream = stream.get(), .deadline = 500ms})
+          .wait();
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(c.rank())] = error.what();
+    }
+    if (c.rank() == 1) fake.let_go(stream.get());
+    finish(on, stream);
+  });
+  for (const std::string& message : messages)
+    CHECK_THAT(message, Catch::Matchers::Contains("rank 1 waits for GPU 1, which has not yet done"));
+}
+
+// Waiting and driving must not call what may block in CUDA; here the fake aborts if they do.
+TEST_CASE("waiting calls nothing that may block") {
+  const FakeCuda fake;
+  Setup setup;
+  setup.size = 3;
+  run_on_gpus(setup, "blocking", [&](Communicator& c, OnGpu& on) {
+    GpuFloats values(on, 100'000, 1);
+    for (int i = 0; i < 5; ++i) {
+      const Work work = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::max);
+      fake.forbid_blocking(true);
+      work.wait();
+      fake.forbid_blocking(false);
+    }
+    expect(values.are(1), "wrong maximum");
+  });
+}
+
+}  // namespace
+}  // namespace rondo::testing
