@@ -219,6 +219,13 @@ TEST_CASE("device: without a driver the obstacle names the library and the remed
   CHECK_THAT(ended.output, Contains("; install the driver of the GPU"));
 }
 
+TEST_CASE("device: a driver that lacks a function is too old") {
+  const Ended ended =
+      run_own("device child: says the obstacle", "", "LD_LIBRARY_PATH=\"$RONDO_TEST_OLD_CUDA\"");
+  CHECK_THAT(ended.output, Contains("libcuda.so.1 has no cuGetErrorName: it is older than CUDA 12; "
+                                    "install a newer driver of the GPU"));
+}
+
 TEST_CASE("device child: says the obstacle", "[.child]") {
   const LoadedDriver loaded = load_driver();
   CHECK((loaded.driver == nullptr) == !loaded.obstacle.empty());

@@ -13,3 +13,6 @@ struct Ended {
 // for the process. A new program is needed because CUDA does not work in a child of fork().
 Ended run_own(const std::string& test_case, const std::string& settings = "leaks=fail",
               const std::string& variables = "");
+
+// For a test case that ends by a signal: Catch prints nothing of it, and the process ends at once.
+void leave_signals_alone();

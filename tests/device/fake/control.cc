@@ -29,9 +29,8 @@ StreamHandle stream_to_control(void* handle) {
   return stream;
 }
 
-void hold(void* handle, bool on) {
-  const Quiet quiet;
-  executor().hold(handle == nullptr ? nullptr : stream_to_control(handle), on);
+StreamHandle one_or_all(void* handle) {
+  return handle == nullptr ? nullptr : stream_to_control(handle);
 }
 
 }  // namespace
@@ -86,10 +85,13 @@ FAKE_EXPORT void rondo_fake_clear() {
 }
 
 FAKE_EXPORT void rondo_fake_hold(void* stream) {
-  hold(stream, true);
+  const Quiet quiet;
+  executor().hold(one_or_all(stream));
 }
+
 FAKE_EXPORT void rondo_fake_let_go(void* stream) {
-  hold(stream, false);
+  const Quiet quiet;
+  executor().let_go(one_or_all(stream));
 }
 
 FAKE_EXPORT void rondo_fake_settle() {

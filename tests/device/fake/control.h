@@ -121,7 +121,8 @@ class FakeCuda {
   void clear() const { find<void()>("rondo_fake_clear")(); }
 
   // The stream (null: every stream) does not run until it is let go. Work that has begun goes on to
-  // the end of its piece. A stream that is held by its own handle is let go by it only.
+  // the end of its piece; hold() waits for that. A stream that is held by its own handle is let go
+  // by it only. What ran comes before hold() returns, and what runs later after let_go().
   void hold(void* stream = nullptr) const { find<void(void*)>("rondo_fake_hold")(stream); }
   void let_go(void* stream = nullptr) const { find<void(void*)>("rondo_fake_let_go")(stream); }
   // Waits until all streams are empty, as cuCtxSynchronize does.

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -17,25 +14,15 @@
 namespace fake {
 namespace {
 
-void wait_for_change(std::atomic<unsigned>& word, unsigned seen, std::chrono::nanoseconds most) {
-  using namespace std::chrono;
-  const auto whole = duration_cast<seconds>(most);
-  timespec time{};
-  time.tv_sec = whole.count();
-  time.tv_nsec = (most - whole).count();
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, &time, nullptr, 0);
-}
+using rondo::base::sleep_on;
+using rondo::base::wake_all;
 
 constexpr std::chrono::seconds no_hurry{1};
+constexpr std::chrono::milliseconds often{100};
 
 }  // namespace
 
 Executor::Executor() : random_(settings().seed) {}
-
-void Executor::signal(std::atomic<unsigned>& word) {
-  word.fetch_add(1);
-  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
-}
 
 StreamHandle Executor::add_stream(ContextHandle context, unsigned flags, bool is_default) {
   const std::lock_guard lock(mutex_);
@@ -61,7 +48,7 @@ Status Executor::destroy_stream(StreamHandle stream) {
     stream->capturing = false;
     if (!has_thread_) std::erase(live_, stream);  // it has never had work
   }
-  signal(wanted_);
+  wake_all(wanted_);
   return 0;
 }
 
@@ -98,7 +85,7 @@ Status Executor::enqueue(StreamHandle stream, std::unique_ptr<Work> work) {
     stream->work.push_back(std::move(work));
     ++stream->enqueued;
   }
-  signal(wanted_);
+  wake_all(wanted_);
   return 0;
 }
 
@@ -132,7 +119,7 @@ StreamHandle Executor::choose(Clock::time_point* next) {
   return ready.empty() ? nullptr : ready[random_() % ready.size()];
 }
 
-// The executor is quiet, except in the fibers of the streams.
+// The executor is quiet; the hands of the streams do what TSan sees.
 void Executor::run() {
   const Quiet quiet;
   on_executor() = true;
@@ -143,25 +130,25 @@ void Executor::run() {
     {
       const std::lock_guard lock(mutex_);
       for (const Break& each : breaks_) make_sticky(each.context, each.status);
-      if (!breaks_.empty()) signal(ended_);
+      if (!breaks_.empty()) wake_all(ended_);
       breaks_.clear();
       std::erase_if(live_, [](StreamHandle each) {
         if (!each->destroyed || !each->work.empty()) return false;
-        each->fiber.reset();
+        each->hand.reset();
         return true;
       });
       stream = choose(&next);
       if (stream != nullptr && !stream->has_begun && work_until_failure_ != 0 &&
           --work_until_failure_ == 0) {
         make_sticky(stream->context, work_failure_);
-        signal(ended_);
+        wake_all(ended_);
         continue;
       }
       if (stream != nullptr) stream->has_begun = stream->is_running = true;
     }
     if (stream == nullptr) {
       const auto wait = next - Clock::now();
-      if (wait > wait.zero()) wait_for_change(wanted_, seen, wait);
+      if (wait > wait.zero()) sleep_on(wanted_, seen, wait);
     } else {
       run_one(stream);
     }
@@ -169,7 +156,7 @@ void Executor::run() {
 }
 
 void Executor::run_one(StreamHandle stream) {
-  if (stream->fiber == nullptr) stream->fiber = std::make_unique<Fiber>();
+  if (stream->hand == nullptr) stream->hand = std::make_unique<Hand>();
   Work* work = nullptr;
   unsigned long end = 0;
   {
@@ -177,18 +164,21 @@ void Executor::run_one(StreamHandle stream) {
     work = stream->work.front().get();
     end = stream->ended + 1;
   }
-  bool has_ended = false;
-  Status status = 0;
-  stream->fiber->run([&] {
+  stream->hand->run([this, stream, work, end] {
     work->take_over();
-    has_ended = work->run(&status);
+    (void)let_go_.load(std::memory_order_acquire);
+    Status status = 0;
+    const bool has_ended = work->run(&status);
     if (has_ended) stream->last_end.store(end, std::memory_order_release);
+    const Quiet quiet;
+    stream->has_ended = has_ended;
+    stream->status = status;
   });
   const std::lock_guard lock(mutex_);
   stream->is_running = false;
-  if (has_ended) end_first(stream);
-  if (status != 0) make_sticky(stream->context, status);
-  signal(ended_);
+  if (stream->has_ended) end_first(stream);
+  if (stream->status != 0) make_sticky(stream->context, stream->status);
+  wake_all(ended_);
 }
 
 // Called with the lock.
@@ -199,15 +189,14 @@ void Executor::end_first(StreamHandle stream) {
   if (!stream->work.empty()) stream->work.front()->not_before = draw_start();
 }
 
-// Called with the lock. All work of the context that has run happens before a call that returns the
-// status.
+// Called with the lock. TSan sees that all work of the context that has run happens before a call
+// that returns the status: each stream releases the word before it changes.
 void Executor::make_sticky(ContextHandle context, Status status) {
-  int expected = 0;
-  if (status == 0 || context->sticky.compare_exchange_strong(expected, status)) {
-    if (status == 0) context->sticky.store(0);
+  if (status == 0 || context->sticky.load() == 0) {
     for (const StreamHandle each : live_)
-      if (each->context == context && each->fiber != nullptr)
-        each->fiber->run([&] { context->sticky.fetch_add(0, std::memory_order_release); });
+      if (each->context == context && each->hand != nullptr)
+        each->hand->run([context] { context->sticky.fetch_add(0, std::memory_order_release); });
+    context->sticky.exchange(status);
   }
   drop_work(context);
 }
@@ -218,10 +207,6 @@ void Executor::drop_work(ContextHandle context) {
       each->work.front()->drop();
       end_first(each);
     }
-}
-
-void Executor::wait_for_end(unsigned seen) {
-  wait_for_change(ended_, seen, std::chrono::milliseconds(100));
 }
 
 void Executor::drain(const char* function, ContextHandle context) {
@@ -246,12 +231,17 @@ void Executor::drain(const char* function, ContextHandle context) {
                   (stream->held || all_held_ ? ", which a test holds" : ""));
       }
     }
-    wait_for_end(seen);
+    sleep_on(ended_, seen, often);
   }
 }
 
 void Executor::settle() {
   drain("settle", nullptr);
+  see_all_work();
+}
+
+// The caller sees the work that has ended.
+void Executor::see_all_work() {
   std::vector<StreamHandle> all;
   {
     const std::lock_guard lock(mutex_);
@@ -263,25 +253,36 @@ void Executor::settle() {
   }
 }
 
-void Executor::hold(StreamHandle stream, bool on) {
+void Executor::hold(StreamHandle stream) {
   {
     const std::lock_guard lock(mutex_);
-    (stream == nullptr ? all_held_ : stream->held) = on;
+    (stream == nullptr ? all_held_ : stream->held) = true;
   }
-  signal(wanted_);
-  if (!on || on_executor()) return;
   // A piece that runs goes on to its end; afterwards nothing of the stream runs.
   const auto is_running = [&](StreamHandle each) {
     return each->is_running && (stream == nullptr || each == stream);
   };
-  for (;;) {
+  for (bool running = !on_executor(); running;) {
     const unsigned seen = ended_.load();
     {
       const std::lock_guard lock(mutex_);
-      if (std::none_of(live_.begin(), live_.end(), is_running)) return;
+      running = std::any_of(live_.begin(), live_.end(), is_running);
     }
-    wait_for_end(seen);
+    if (running) sleep_on(ended_, seen, often);
   }
+  see_all_work();
+}
+
+void Executor::let_go(StreamHandle stream) {
+  {
+    const Seen seen;
+    let_go_.fetch_add(1, std::memory_order_release);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    (stream == nullptr ? all_held_ : stream->held) = false;
+  }
+  wake_all(wanted_);
 }
 
 void Executor::capture(StreamHandle stream, bool on) {
@@ -295,14 +296,14 @@ void Executor::break_context(ContextHandle context, Status status) {
     if (!has_thread_) has_thread_ = start_thread();
     breaks_.push_back({context, status});
   }
-  signal(wanted_);
+  wake_all(wanted_);
   for (;;) {
     const unsigned seen = ended_.load();
     {
       const std::lock_guard lock(mutex_);
       if (breaks_.empty()) return;
     }
-    wait_for_end(seen);
+    sleep_on(ended_, seen, often);
   }
 }
 
@@ -319,7 +320,7 @@ void Executor::clear() {
     work_until_failure_ = 0;
     for (const StreamHandle each : live_) each->held = each->capturing = false;
   }
-  signal(wanted_);
+  wake_all(wanted_);
 }
 
 Executor& executor() {

@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/futex.h"
 #include "contexts.h"
-#include "quiet.h"
+#include "hand.h"
 #include "work.h"
 
 // All fields are guarded by the executor's lock, except those that never change. Streams are never
@@ -26,8 +27,11 @@ struct rondo::device::StreamObject {
   bool has_begun = false;   // a part of the first work has run
   bool is_running = false;  // the first work is running
   unsigned long enqueued = 0, ended = 0;
-  std::unique_ptr<fake::Fiber> fiber;  // the executor makes and destroys it
-  // What settle() reads: stored by the fiber after each work.
+  std::unique_ptr<fake::Hand> hand;  // the executor makes and destroys it
+  // What the part that has just run says.
+  bool has_ended = false;
+  fake::Status status = 0;
+  // What settle() reads: the hand stores it after each work.
   std::atomic<unsigned long> last_end{0};
 };
 
@@ -56,8 +60,10 @@ class Executor {
   // The same for all, and TSan sees that the work happens before the return.
   void settle();
 
-  // Null: all streams.
-  void hold(StreamHandle stream, bool on);
+  // Null: all streams. TSan sees that work that has run comes before the return of hold(), and work
+  // that runs later after the call of let_go().
+  void hold(StreamHandle stream);
+  void let_go(StreamHandle stream);
   void capture(StreamHandle stream, bool on);
   void break_context(ContextHandle context, Status status);
   void fail_work(unsigned nth, Status status);
@@ -68,15 +74,13 @@ class Executor {
 
   void run();
   void run_one(StreamHandle stream);
+  void see_all_work();
   void end_first(StreamHandle stream);
   void make_sticky(ContextHandle context, Status status);
   void drop_work(ContextHandle context);
   StreamHandle choose(Clock::time_point* next);
   Clock::time_point draw_start();
   bool start_thread();
-  void signal(std::atomic<unsigned>& word);
-  void wait_for_end(unsigned seen);
-
   std::mutex mutex_;
   std::mt19937_64 random_;
   std::deque<rondo::device::StreamObject> streams_;
@@ -89,7 +93,8 @@ class Executor {
   bool all_held_ = false, has_thread_ = false;
   unsigned work_until_failure_ = 0;
   Status work_failure_ = 0;
-  std::atomic<unsigned> wanted_{0}, ended_{0};  // futexes: something is to do, something has ended
+  std::atomic<unsigned> let_go_{0};             // each work reads what let_go() stores
+  rondo::base::WakeWord wanted_{0}, ended_{0};  // something is to do, something has ended
 };
 Executor& executor();
 

@@ -22,14 +22,16 @@ std::array<std::atomic<long>, rondo_fake_kinds> alive;
 
 // Runs after the destructors of the program and after its functions of atexit().
 __attribute__((destructor)) void report_leaks() {
-  const Quiet quiet;
-  if (!settings().leaks_fail || in_forked_child()) return;
   bool any = false;
-  for (std::size_t kind = 0; kind < names.size(); ++kind)
-    if (const long count = alive[kind].load(); count != 0) {
-      std::fprintf(stderr, "fake CUDA: the process ends with %ld %s alive\n", count, names[kind]);
-      any = true;
-    }
+  {
+    const Quiet quiet;
+    if (!settings().leaks_fail || in_forked_child()) return;
+    for (std::size_t kind = 0; kind < names.size(); ++kind)
+      if (const long count = alive[kind].load(); count != 0) {
+        std::fprintf(stderr, "fake CUDA: the process ends with %ld %s alive\n", count, names[kind]);
+        any = true;
+      }
+  }
   if (any) ::_exit(97);
 }
 

@@ -11,10 +11,6 @@ __attribute__((weak)) void AnnotateIgnoreWritesBegin(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreWritesEnd(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreSyncBegin(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreSyncEnd(const char*, int);
-__attribute__((weak)) void* __tsan_create_fiber(unsigned);
-__attribute__((weak)) void* __tsan_get_current_fiber();
-__attribute__((weak)) void __tsan_switch_to_fiber(void*, unsigned);
-__attribute__((weak)) void __tsan_destroy_fiber(void*);
 }
 
 namespace fake {
@@ -47,31 +43,6 @@ class Seen {
   ~Seen() { begin_quiet(); }
   Seen(const Seen&) = delete;
   Seen& operator=(const Seen&) = delete;
-};
-
-// A thread of execution of its own for TSan, which happens in no order with others by itself.
-// Thread-bound.
-class Fiber {
- public:
-  Fiber() : handle_(__tsan_create_fiber == nullptr ? nullptr : __tsan_create_fiber(0)) {}
-  ~Fiber() {
-    if (handle_ != nullptr) __tsan_destroy_fiber(handle_);
-  }
-  Fiber(const Fiber&) = delete;
-  Fiber& operator=(const Fiber&) = delete;
-
-  template <class Function>
-  void run(Function function) {
-    if (handle_ == nullptr) return function();
-    constexpr unsigned no_ordering = 1;
-    void* const here = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(handle_, no_ordering);
-    function();
-    __tsan_switch_to_fiber(here, no_ordering);
-  }
-
- private:
-  void* handle_;
 };
 
 }  // namespace fake
