@@ -54,6 +54,11 @@ bool CopyQueue::call_when_ended(void (*function)(void*), void* argument) {
   return watched_ = true;
 }
 
+bool CopyQueue::failed() const noexcept {
+  const Status status = events_.front().query();
+  return status != success && status != not_ready;
+}
+
 bool CopyQueue::drain() noexcept {
   while (count_ != 0 && events_[oldest_].query() != not_ready) {
     oldest_ = (oldest_ + 1) % most_batches;

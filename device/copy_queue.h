@@ -39,6 +39,8 @@ class CopyQueue {
   // Forgets the batches that have ended, and those that never will because the GPU has failed. True
   // when nothing is under way.
   bool drain() noexcept;
+  // Whether the GPU has failed. Then functions that were to be called never are.
+  bool failed() const noexcept;
 
  private:
   const Gpu& gpu_;

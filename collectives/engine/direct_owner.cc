@@ -49,14 +49,14 @@ void DirectOwner::refuse() {
 }
 
 // The lane knows this only of its first operation, for which those behind it wait.
-void DirectOwner::append_awaited(const Operation&, std::vector<int>& ranks) const {
-  lane_.append_awaited(ranks);
+void DirectOwner::append_awaited(const Operation&, Awaited& awaited) const {
+  lane_.append_awaited(awaited.ranks);
 }
 
 std::string DirectOwner::late_text(const Operation& operation) const {
-  std::vector<int> ranks;
-  append_awaited(operation, ranks);
-  return calls_.late_text(operation.time_limit, ranks);
+  Awaited awaited;
+  append_awaited(operation, awaited);
+  return calls_.late_text(operation.time_limit, awaited);
 }
 
 Traffic DirectOwner::traffic() const noexcept {

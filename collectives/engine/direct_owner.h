@@ -29,7 +29,7 @@ class DirectOwner final : public OperationOwner {
   bool advance() override { return !lane_.idle() && run(); }
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
-  void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
+  void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
 

@@ -27,9 +27,9 @@ GpuStaging::Parts::Parts(const device::Gpu& gpu, std::size_t bytes, bool urgent,
              device::CopyQueue(gpu, urgent), device::CopyQueue(gpu, urgent)} {}
 
 bool GpuStaging::Parts::drain() noexcept {
-  bool idle = calls.load(std::memory_order_acquire) == 0;
+  bool idle = true;
   for (device::CopyQueue& queue : queues) idle = queue.drain() && idle;
-  return idle;
+  return idle && (calls.load(std::memory_order_acquire) == 0 || queues.front().failed());
 }
 
 // On a thread of the driver.
@@ -55,17 +55,20 @@ GpuStaging::~GpuStaging() {
     static_cast<void>(parts_.release());
 }
 
+// Copies to a GPU whose context cannot be used any more have ended.
 bool GpuStaging::is_idle_by(base::TimePoint until) noexcept {
-  try {
-    const device::Current current(gpu_);
-    while (!parts_->drain()) {
-      if (base::Clock::now() >= until) return false;
-      ::sched_yield();
+  bool usable = true;
+  do {
+    try {
+      const device::Current current(gpu_);
+      usable = true;
+      if (parts_->drain()) return true;
+    } catch (const std::exception&) {
+      usable = false;
     }
-    return true;
-  } catch (const std::exception&) {  // the GPU has failed
-    return false;
-  }
+    ::sched_yield();
+  } while (base::Clock::now() < until);
+  return !usable;
 }
 
 void GpuStaging::add_mark(device::Event mark) {
@@ -243,22 +246,18 @@ void GpuStaging::clear() noexcept {
   }
 }
 
-bool GpuStaging::awaits_mark(const ScheduledOperation& operation) const noexcept {
-  if (operation.on_gpu.mark_reached) return false;
+std::string GpuStaging::awaited(const ScheduledOperation& operation) const {
+  if (operation.on_gpu.mark_reached) return {};
   try {
     const device::Current current(gpu_);
-    return parts_->marks[operation.on_gpu.mark].query() == device::not_ready;
+    if (parts_->marks[operation.on_gpu.mark].query() != device::not_ready) return {};
   } catch (const std::exception&) {  // the GPU has failed: advance() says it
-    return false;
+    return {};
   }
-}
-
-std::string GpuStaging::late_text(int rank, const ScheduledOperation& operation) const {
-  if (!awaits_mark(operation)) return {};
   return fmt::format(
-      ": rank {} waits for GPU {}, which has not yet done the work that was enqueued on the call's "
-      "stream before the call",
-      rank, gpu_.ordinal());
+      "GPU {}, which has not yet done the work that was enqueued on the call's stream before the "
+      "call",
+      gpu_.ordinal());
 }
 
 }  // namespace rondo::engine

@@ -74,10 +74,8 @@ class GpuStaging {
   void prepare_sleep();
   // Forgets all operations, and waits for copies to their buffers.
   void clear() noexcept;
-  // Whether the caller's stream has not yet reached the operation's mark.
-  bool awaits_mark(const ScheduledOperation& operation) const noexcept;
-  // ": rank 1 waits for GPU 0, ..." in that case; else empty.
-  std::string late_text(int rank, const ScheduledOperation& operation) const;
+  // "GPU 1, which has not yet done ...", if the operation's mark has not been reached; else empty.
+  std::string awaited(const ScheduledOperation& operation) const;
 
  private:
   struct Half {

@@ -134,9 +134,9 @@ const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcep
   return at;
 }
 
-void HeldCalls::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+void HeldCalls::append_awaited(const Operation& operation, Awaited& awaited) const {
   if (const Operation* const user = in_the_way(operation))
-    user->owner->append_awaited(*user, ranks);
+    user->owner->append_awaited(*user, awaited);
 }
 
 std::string HeldCalls::late_text(const Operation& operation) const {
@@ -145,10 +145,11 @@ std::string HeldCalls::late_text(const Operation& operation) const {
   const Operation* const user = in_the_way(operation);
   if (user == nullptr) return text;
   text += fmt::format(": it has not begun, because it waits for the end of {}", user->describe({}));
-  std::vector<int> ranks;
-  user->owner->append_awaited(*user, ranks);
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    text += fmt::format("{} {}", i == 0 ? ", which waits for rank" : ",", ranks[i]);
+  Awaited awaited;
+  user->owner->append_awaited(*user, awaited);
+  if (!awaited.gpu.empty()) text += ", which waits for " + awaited.gpu;
+  for (std::size_t i = 0; i < awaited.ranks.size(); ++i)
+    text += fmt::format("{} {}", i == 0 ? ", which waits for rank" : ",", awaited.ranks[i]);
   return text;
 }
 

@@ -59,7 +59,10 @@ LaneStatus LaneCalls::status(base::TimePoint now) const {
   if (first_ == nullptr) return status;
   status.waited_ns =
       static_cast<std::uint64_t>(std::max<std::int64_t>(0, first_->waited(now).count()));
-  first_->owner->append_awaited(*first_, status.waiting_for);
+  Awaited awaited;
+  first_->owner->append_awaited(*first_, awaited);
+  status.waiting_for = std::move(awaited.ranks);
+  status.gpu = std::move(awaited.gpu);
   const CollectiveOperation* const call = first_->collective();
   status.current = call == nullptr
                        ? first_->describe({})
@@ -100,13 +103,14 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
                       schedules::describe_call(mine->signature, mine->number, priority))};
 }
 
-std::string LaneCalls::late_text(nanoseconds limit, std::span<const int> awaited) const {
+std::string LaneCalls::late_text(nanoseconds limit, const Awaited& awaited) const {
   std::string text =
       fmt::format("not done within {:.4g} s", std::chrono::duration<double>(limit).count());
-  if (awaited.empty()) return text;
+  if (!awaited.gpu.empty()) return text + fmt::format(": rank {} waits for {}", rank_, awaited.gpu);
+  if (awaited.ranks.empty()) return text;
   text += fmt::format(": rank {} waits for data from rank", rank_);
-  for (std::size_t i = 0; i < awaited.size(); ++i)
-    text += fmt::format("{} {}", i == 0 ? "" : ",", awaited[i]);
+  for (std::size_t i = 0; i < awaited.ranks.size(); ++i)
+    text += fmt::format("{} {}", i == 0 ? "" : ",", awaited.ranks[i]);
   return text;
 }
 

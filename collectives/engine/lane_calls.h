@@ -18,6 +18,8 @@
 
 namespace rondo::engine {
 
+struct Awaited;
+
 class LaneCalls {
  public:
   LaneCalls(int rank, transports::Lane lane) noexcept : rank_(rank), lane_(lane) {}
@@ -58,7 +60,7 @@ class LaneCalls {
   // text compares with that one.
   Failure disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs) const;
   // "not done within 2 s: rank 0 waits for data from rank 1, 2"
-  std::string late_text(nanoseconds limit, std::span<const int> awaited) const;
+  std::string late_text(nanoseconds limit, const Awaited& awaited) const;
 
  private:
   const int rank_;

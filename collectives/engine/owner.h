@@ -32,6 +32,13 @@ struct Traffic {
   std::size_t staging_bytes = 0;
 };
 
+// What an operation waits for.
+struct Awaited {
+  std::vector<int> ranks;
+  // Work of this rank's own GPU: "GPU 1, which has not yet done ..."; else empty.
+  std::string gpu = {};
+};
+
 // The engine as its owners see it.
 class OwnerHost {
  public:
@@ -54,8 +61,8 @@ class OperationOwner {
   virtual bool advance() = 0;
   // Forgets all operations. The communicator has failed, and the engine ends them.
   virtual void clear() noexcept = 0;
-  // Adds the ranks that an operation of this owner waits for.
-  virtual void append_awaited(const Operation& operation, std::vector<int>& ranks) const = 0;
+  // Adds what an operation of this owner waits for.
+  virtual void append_awaited(const Operation& operation, Awaited& awaited) const = 0;
   // What to say of an operation whose time is over: "not done within 2 s: rank 0 waits for ..."
   virtual std::string late_text(const Operation& operation) const = 0;
   virtual Traffic traffic() const noexcept = 0;

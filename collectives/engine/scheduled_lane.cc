@@ -326,23 +326,21 @@ void ScheduledLane::check_loss(const Channel& c, base::TimePoint now) {
   if (auto failure = losses_.needed(c.peer, {}, now)) host_.suspect(std::move(*failure));
 }
 
-void ScheduledLane::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+void ScheduledLane::append_awaited(const Operation& operation, Awaited& awaited) const {
   for (const ScheduledOperation* o = first_; o != nullptr; o = o->next) {
     if (o != &operation) continue;
-    if (o->run.staged() && o->on_gpu.staging->awaits_mark(*o)) return;
+    if (o->run.staged()) awaited.gpu = o->on_gpu.staging->awaited(*o);
+    if (!awaited.gpu.empty()) return;
     const auto& peers = o->run.program().peers();
     for (std::size_t i = 0; i < peers.size(); ++i)
-      if (!o->run.peer(static_cast<int>(i)).receives.done()) ranks.push_back(peers[i].rank);
+      if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
   }
 }
 
 std::string ScheduledLane::late_text(const Operation& operation) const {
-  std::vector<int> ranks;
-  append_awaited(operation, ranks);
-  std::string text = calls_.late_text(operation.time_limit, ranks);
-  for (const ScheduledOperation* o = first_; o != nullptr; o = o->next)
-    if (o == &operation && o->run.staged()) text += o->on_gpu.staging->late_text(options_.rank, *o);
-  return text;
+  Awaited awaited;
+  append_awaited(operation, awaited);
+  return calls_.late_text(operation.time_limit, awaited);
 }
 
 Traffic ScheduledLane::traffic() const noexcept {

@@ -43,7 +43,7 @@ class ScheduledLane final : public LinkOwner {
 
   bool advance() override { return first_ != nullptr && run(); }
   void clear() noexcept override;
-  void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
+  void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
 

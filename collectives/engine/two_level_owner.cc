@@ -190,17 +190,17 @@ void TwoLevelOwner::refuse(const Stage& stage) {
 }
 
 // Where the sums of the next segment are missing, other hosts are not to blame.
-void TwoLevelOwner::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
-  const std::size_t before = ranks.size();
+void TwoLevelOwner::append_awaited(const Operation& operation, Awaited& awaited) const {
+  const std::size_t before = awaited.ranks.size();
   for (const Stage& stage : stages_)
-    if (stage.first == &operation) stage.lane.append_awaited(ranks);
-  if (ranks.size() == before) links_.append_awaited(operation, ranks);
+    if (stage.first == &operation) stage.lane.append_awaited(awaited.ranks);
+  if (awaited.ranks.size() == before) links_.append_awaited(operation, awaited);
 }
 
 std::string TwoLevelOwner::late_text(const Operation& operation) const {
-  std::vector<int> ranks;
-  append_awaited(operation, ranks);
-  return calls_.late_text(operation.time_limit, ranks);
+  Awaited awaited;
+  append_awaited(operation, awaited);
+  return calls_.late_text(operation.time_limit, awaited);
 }
 
 Traffic TwoLevelOwner::traffic() const noexcept {

@@ -64,7 +64,7 @@ class TwoLevelOwner final : public OperationOwner {
   std::uint64_t awaited() const noexcept {
     return stages_[sums].lane.awaited() | stages_[copies].lane.awaited();
   }
-  void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
+  void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
 

@@ -128,19 +128,19 @@ std::string Point::missing(const engine::Operation& operation) const {
   return text;
 }
 
-void Point::append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const {
+void Point::append_awaited(const engine::Operation& operation, engine::Awaited& awaited) const {
   if (open_any(operation) != nullptr) {
     for (int rank = 0; rank < options_.size; ++rank) {
       const auto& p = peers_[static_cast<std::size_t>(rank)];
-      if (rank != options_.rank && !(p && p->left)) ranks.push_back(rank);
+      if (rank != options_.rank && !(p && p->left)) awaited.ranks.push_back(rank);
     }
     return;
   }
   for (const auto& p : peers_) {
     if (!p || p->rank == options_.rank) continue;
-    bool awaited = false;
-    for_each_open(*p, operation, [&](const Parcel&) { awaited = true; });
-    if (awaited) ranks.push_back(p->rank);
+    bool any = false;
+    for_each_open(*p, operation, [&](const Parcel&) { any = true; });
+    if (any) awaited.ranks.push_back(p->rank);
   }
 }
 

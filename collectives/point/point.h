@@ -48,7 +48,7 @@ class Point final : public engine::LinkOwner {
 
   bool advance() override { return !active_.empty() && send_to_active(); }
   void clear() noexcept override;
-  void append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const override;
+  void append_awaited(const engine::Operation& operation, engine::Awaited& awaited) const override;
   // "not done within 2 s on rank 0: rank 1 has not called send with tag 7; ..."
   std::string late_text(const engine::Operation& operation) const override;
   engine::Traffic traffic() const noexcept override;

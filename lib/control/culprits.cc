@@ -183,6 +183,22 @@ std::string uncalled(const Case& of) {
                      last_operations(of, ranks, "finished by"));
 }
 
+// Ranks whose own GPU holds the operation up: others wait for them.
+std::string held_by_gpus(const Case& of) {
+  const auto held = of.ranks([&](const Standing& standing, int rank) {
+    return standing.state == Standing::State::answered &&
+           of.lane(rank).finished < of.deadline.operation && !of.lane(rank).gpu.empty();
+  });
+  if (held.empty()) return {};
+  std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
+  for (std::size_t i = 0; i < std::min(held.size(), most_named); ++i)
+    text +=
+        fmt::format("{}rank {} waits for {}", i == 0 ? "" : "; ", held[i], of.lane(held[i]).gpu);
+  if (held.size() > most_named)
+    text += fmt::format("; and {} more ranks wait so", held.size() - most_named);
+  return text;
+}
+
 std::string waiting(const Case& of) {
   const auto waiters = of.ranks([&](const Standing& standing, int rank) {
     return standing.state == Standing::State::answered &&
@@ -263,7 +279,7 @@ engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
   const auto message = [&](const Case& c) { return slow_message(c, reporter); };
   using Judge = std::function<std::string(const Case&)>;
   for (const Judge& judge : {Judge(silent), Judge(gone), Judge(crossing), Judge(message),
-                             Judge(uncalled), Judge(waiting)})
+                             Judge(uncalled), Judge(held_by_gpus), Judge(waiting)})
     if (std::string cause = judge(of); !cause.empty())
       return {Errc::deadline_exceeded, std::move(cause)};
   const std::string fallback =

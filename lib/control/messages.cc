@@ -7,7 +7,7 @@
 //                                              ; UTF-8, become blanks
 //   failure = code:u32 cause:text              ; code: the values of rondo::Errc
 //   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting
-//             tag:text waited_ns:u64           ; waiting <= 2048
+//             tag:text waited_ns:u64 gpu:text  ; waiting <= 2048
 //
 //    1 record    = milliseconds_left:u64 bytes ; to rank 0; at most 64 KiB
 //    2 members   = job:u64 size:u32            ; from rank 0
@@ -90,6 +90,7 @@ void put(base::Writer& writer, const engine::LaneStatus& lane) {
     writer.put(static_cast<std::uint32_t>(lane.waiting_for[i]));
   writer.put_string(cut(lane.tag));
   writer.put(lane.waited_ns);
+  writer.put_string(cut(lane.gpu));
 }
 
 bool get(base::Reader& reader, engine::LaneStatus& lane) {
@@ -106,6 +107,7 @@ bool get(base::Reader& reader, engine::LaneStatus& lane) {
   }
   lane.tag = get_text(reader);
   lane.waited_ns = reader.get<std::uint64_t>();
+  lane.gpu = get_text(reader);
   return true;
 }
 

@@ -45,13 +45,14 @@ TEST_CASE("a GPU that does not exist") {
 }
 
 TEST_CASE("host memory that is said to be on a GPU") {
-  check_refused(Errc::invalid_argument,
-                "broadcast on rank 0: in.device is 0, but in.data is in host memory: pass device -1",
-                [](Communicator& c, OnGpu&) {
-                  float value = 1;
-                  const Buffer buffer{&value, 1, DType::f32, 0};
-                  c.broadcast(buffer, buffer, 0).wait();
-                });
+  check_refused(
+      Errc::invalid_argument,
+      "broadcast on rank 0: in.device is 0, but in.data is in host memory: pass device -1",
+      [](Communicator& c, OnGpu&) {
+        float value = 1;
+        const Buffer buffer{&value, 1, DType::f32, 0};
+        c.broadcast(buffer, buffer, 0).wait();
+      });
 }
 
 TEST_CASE("memory of another GPU") {

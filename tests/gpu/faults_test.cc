@@ -2,6 +2,7 @@
 //
 // Faults of the driver and of the GPU, drawn by seeds. Whatever fails: every rank ends, those that
 // fail have one cause, no sum is wrong, nothing is written after the end, and the GPU is usable.
+#include <barrier>
 #include <cstdlib>
 #include <set>
 
@@ -17,12 +18,19 @@ namespace {
 using namespace std::chrono_literals;
 
 // What Rondo calls while an operation runs, and when it makes staging memory.
-constexpr const char* functions[] = {
-    "cuMemcpyDtoHAsync",  "cuMemcpyHtoDAsync", "cuEventRecord",
-    "cuEventQuery",       "cuStreamWaitEvent", "cuLaunchHostFunc",
-    "cuMemHostAlloc",     "cuEventCreate",     "cuStreamCreateWithPriority",
-    "cuCtxPushCurrent",   "cuStreamIsCapturing", "cuPointerGetAttributes",
-    "cuDevicePrimaryCtxRetain"};
+constexpr const char* functions[] = {"cuMemcpyDtoHAsync",
+                                     "cuMemcpyHtoDAsync",
+                                     "cuEventRecord",
+                                     "cuEventQuery",
+                                     "cuStreamWaitEvent",
+                                     "cuLaunchHostFunc",
+                                     "cuMemHostAlloc",
+                                     "cuEventCreate",
+                                     "cuStreamCreateWithPriority",
+                                     "cuCtxPushCurrent",
+                                     "cuStreamIsCapturing",
+                                     "cuPointerGetAttributes",
+                                     "cuDevicePrimaryCtxRetain"};
 
 enum class Kind { function, work, gpu, held, abort };
 
@@ -73,16 +81,22 @@ std::string cause_in(const std::string& message) {
   return end == std::string::npos ? std::string() : message.substr(end + 3);
 }
 
+void mend(const FakeCuda& fake) {
+  fake.clear();
+  for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
+}
+
 // Returns the message with which the calls ended; empty when all have succeeded.
-std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, const FakeCuda& fake) {
+std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barrier<>& together,
+                      const FakeCuda& fake) {
   std::vector<std::unique_ptr<Trial>> trials;
   for (const Case& what : scenario.cases) {
     trials.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
     trials.back()->place_on(on.copier);
   }
-  c.barrier().wait();
+  together.arrive_and_wait();
   if (c.rank() == 0) scenario.strike(fake);
-  c.barrier().wait();
+  together.arrive_and_wait();
   std::string message;
   try {
     for (const auto& trial : trials) trial->start(c);
@@ -99,9 +113,12 @@ std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, const Fake
       if (message.empty()) message = error.what();
     }
   }
-  // What is wrong now would be wrong for a caller too; broken GPUs cannot be read.
-  if (scenario.kind == Kind::held) fake.clear();
-  if (message.empty())
+  // A broken GPU cannot be read.
+  together.arrive_and_wait();
+  if (c.rank() == 0) fake.clear();
+  together.arrive_and_wait();
+  const bool readable = scenario.kind != Kind::gpu && scenario.kind != Kind::work;
+  if (message.empty() && readable)
     for (const auto& trial : trials) {
       const std::string problem = trial->problem();
       expect(problem.empty(), problem);
@@ -116,21 +133,21 @@ void run_seed(std::uint64_t seed) {
   std::set<std::string> causes;
   INFO("seed " << seed);
   const auto size = static_cast<std::size_t>(scenario.setup.size);
+  std::barrier together(scenario.setup.size);
   std::vector<std::unique_ptr<OnGpu>> on(size);
   for (std::size_t rank = 0; rank < size; ++rank)
     on[rank] = std::make_unique<OnGpu>(static_cast<int>(rank % 2));
   CHECK_NOTHROW(run_communicators(
       scenario.setup, "seed " + std::to_string(seed), [&](Communicator& c, int rank) {
         const std::string message =
-            run_calls(c, *on[static_cast<std::size_t>(rank)], scenario, fake);
+            run_calls(c, *on[static_cast<std::size_t>(rank)], scenario, together, fake);
         const std::lock_guard lock(mutex);
         if (const std::string cause = cause_in(message); !cause.empty()) causes.insert(cause);
       }));
   if (causes.size() > 1)
     for (const std::string& cause : causes) UNSCOPED_INFO("cause: " << cause);
   CHECK(causes.size() <= 1);
-  fake.clear();
-  for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
+  mend(fake);
   on.clear();
 }
 
@@ -147,11 +164,12 @@ TEST_CASE("a GPU is usable after a failure of a communicator") {
     Setup setup;
     setup.size = 3;
     setup.options.deadline = 400ms;
+    std::barrier together(setup.size);
     run_on_gpus(setup, "fails", [&](Communicator& c, OnGpu& on) {
       GpuFloats values(on, 30'000, 1);
-      c.barrier().wait();
+      together.arrive_and_wait();
       if (kind == Kind::held && c.rank() == 1) fake.hold();
-      c.barrier().wait();
+      together.arrive_and_wait();
       try {
         const Work work = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum);
         if (kind == Kind::abort && c.rank() == 2) c.abort(Errc::aborted, "a test");

@@ -112,8 +112,7 @@ TEST_CASE("a stream that joins finds the result") {
         output.from_gpu(values, stream);
         finish(on, stream);
         const float sum = static_cast<float>(2 * round + 1);
-        expect(std::all_of(output.data(), output.data() + count,
-                           [=](float v) { return v == sum; }),
+        expect(std::all_of(output.data(), output.data() + count, [=](float v) { return v == sum; }),
                "the stream read before the result was there");
         work.wait();
       }
@@ -185,7 +184,8 @@ TEST_CASE("a stream that never gets to the call is named at the deadline") {
     finish(on, stream);
   });
   for (const std::string& message : messages)
-    CHECK_THAT(message, Catch::Matchers::Contains("rank 1 waits for GPU 1, which has not yet done"));
+    CHECK_THAT(message,
+               Catch::Matchers::Contains("rank 1 waits for GPU 1, which has not yet done"));
 }
 
 // Waiting and driving must not call what may block in CUDA; here the fake aborts if they do.

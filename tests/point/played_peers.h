@@ -105,9 +105,9 @@ struct PlayedPeers final : engine::OwnerHost {
   }
   bool awaits(int peer) { return point.awaits_header(link(peer, transports::Lane::messages)); }
   std::vector<int> awaited(const engine::Operation& operation) const {
-    std::vector<int> ranks;
-    point.append_awaited(operation, ranks);
-    return ranks;
+    engine::Awaited awaited;
+    point.append_awaited(operation, awaited);
+    return awaited.ranks;
   }
   static bool done(const engine::Operation& operation) {
     return operation.state() == engine::Operation::State::done;

@@ -116,9 +116,8 @@ class List {
 
  private:
   void add(const Case& what) {
-    const bool chosen =
-        mixed(++offered_, static_cast<std::uint64_t>(size_)) % 10'000 <
-        static_cast<std::uint64_t>(effort()) * share_;
+    const bool chosen = mixed(++offered_, static_cast<std::uint64_t>(size_)) % 10'000 <
+                        static_cast<std::uint64_t>(effort()) * share_;
     if (chosen && exists(algorithm_, what.operation)) cases_.push_back(what);
   }
   int some_root() const { return static_cast<int>(offered_ % static_cast<std::uint64_t>(size_)); }
