@@ -307,4 +307,11 @@ TEST_CASE("the image for GPUs has the kernels of the list and no others", "[.][i
   std::set<std::string> listed;
   for (const testing::HostKernel& kernel : testing::host_kernels()) listed.emplace(kernel.name);
   CHECK(found == listed);
+  // Only a build with a sanitizer has readable PTX. It must not fuse (mul.f32 may be fused,
+  // mul.rn.f32 not), flush or approximate.
+  if (text.find(".entry rondo_") == text.npos) return;
+  for (const std::string_view inexact : {"mul.f", "add.f", "fma.", ".ftz", ".approx"}) {
+    INFO(inexact);
+    CHECK(text.find(inexact) == text.npos);
+  }
 }
