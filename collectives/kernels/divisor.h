@@ -5,10 +5,12 @@
 
 #include <cstdint>
 
+#include "collectives/kernels/host_device.h"
+
 namespace rondo::kernels {
 namespace {
 
-inline std::int64_t integer_divisor(double divide) noexcept {
+RONDO_HD inline std::int64_t integer_divisor(double divide) noexcept {
   if (!(divide >= 1)) return 1;
   return divide < 9223372036854775808.0 ? static_cast<std::int64_t>(divide) : INT64_MAX;
 }

@@ -5,21 +5,18 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+
+#include "collectives/kernels/host_device.h"
 
 namespace rondo::kernels {
 namespace {
 
-inline std::uint32_t bits_of(float value) noexcept {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
+RONDO_HD inline std::uint32_t bits_of(float value) noexcept {
+  return __builtin_bit_cast(std::uint32_t, value);
 }
 
-inline float float_of(std::uint32_t bits) noexcept {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+RONDO_HD inline float float_of(std::uint32_t bits) noexcept {
+  return __builtin_bit_cast(float, bits);
 }
 
 // A binary format with a sign, ExponentBits and MantissaBits. Ieee: the largest exponent means
@@ -34,7 +31,7 @@ struct Format {
   static constexpr int dropped = 23 - MantissaBits;
   static constexpr int rebias = 127 - bias;
 
-  static float decode(std::uint32_t code) noexcept {
+  RONDO_HD static float decode(std::uint32_t code) noexcept {
     const std::uint32_t magnitude = code & all_ones;
     const std::uint32_t sign_bit = (code & sign) ? 0x80000000u : 0u;
     if (Ieee ? magnitude >= infinity : magnitude == all_ones) {
@@ -55,7 +52,7 @@ struct Format {
   }
 
   // To nearest, ties to even.
-  static std::uint32_t encode(float value) noexcept {
+  RONDO_HD static std::uint32_t encode(float value) noexcept {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t sign_bit = (bits >> 31) != 0 ? sign : 0u;
@@ -73,7 +70,7 @@ struct Format {
   }
 
  private:
-  static std::uint32_t shift_to_even(std::uint32_t value, int shift) noexcept {
+  RONDO_HD static std::uint32_t shift_to_even(std::uint32_t value, int shift) noexcept {
     const std::uint32_t half = (1u << (shift - 1)) - 1 + ((value >> shift) & 1u);
     return (value + half) >> shift;
   }

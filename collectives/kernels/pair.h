@@ -41,6 +41,8 @@ class PairReduction {
   // What all inputs are multiplied by when they are loaded, beside the factors of their ranks: a
   // power of two, at most 1.
   double input_factor() const noexcept { return load_; }
+  // What finishes a combination of such inputs.
+  const Finish& finish_of_sums() const noexcept { return rest_; }
 
  private:
   double factor_of(const Value& value) const noexcept {

@@ -10,17 +10,9 @@
 #include <rondo/types.h>
 
 #include "base/processor.h"
+#include "collectives/kernels/finish.h"
 
 namespace rondo::kernels {
-
-// Applied once to a finished result, before it is rounded to the element type: value * multiply /
-// divide, in f64 for f64 and f32 results, in f32 for the shorter floats. Integers: value / divide,
-// truncated towards zero (multiply must be 1).
-struct Finish {
-  double multiply = 1;
-  double divide = 1;
-  bool needed() const noexcept { return multiply != 1 || divide != 1; }
-};
 
 // out[i] = finish(op(in[0][i], in[1][i], ...)), from left to right, for i < count; sources >= 1.
 // - Nothing needs alignment. out may be one of the inputs, but must not overlap one otherwise.

@@ -5,114 +5,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "collectives/kernels/divisor.h"
-#include "collectives/kernels/formats.h"
+#include "collectives/kernels/elements.h"
 #include "collectives/kernels/table.h"
 
 namespace rondo::kernels {
 namespace {
-
-// The type of an element in memory, the type in which it is combined, and how a result is finished.
-template <class T>
-struct Native {
-  using Stored = T;
-  using Value = T;
-  static Value decode(Stored stored) noexcept { return stored; }
-  static Stored encode(Value value) noexcept { return value; }
-  static Value finish(Value value, const Finish& finish) noexcept {
-    if constexpr (std::is_signed_v<T>)
-      return static_cast<T>(value / integer_divisor(finish.divide));
-    return static_cast<T>(value / static_cast<std::uint64_t>(integer_divisor(finish.divide)));
-  }
-};
-
-template <>
-inline float Native<float>::finish(float value, const Finish& finish) noexcept {
-  return static_cast<float>(static_cast<double>(value) * finish.multiply / finish.divide);
-}
-
-template <>
-inline double Native<double>::finish(double value, const Finish& finish) noexcept {
-  return value * finish.multiply / finish.divide;
-}
-
-template <class Format, class Code>
-struct Short {
-  using Stored = Code;
-  using Value = float;
-  static Value decode(Stored stored) noexcept { return Format::decode(stored); }
-  static Stored encode(Value value) noexcept { return static_cast<Stored>(Format::encode(value)); }
-  static Value finish(Value value, const Finish& finish) noexcept {
-    return value * static_cast<float>(finish.multiply) / static_cast<float>(finish.divide);
-  }
-};
-
-// Signed integers wrap because they are computed in the unsigned type of the same width. Types of 8
-// bits are computed in int, which holds all their results.
-template <class T>
-using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                             std::type_identity<T>>::type;
-
-struct Sum {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-  }
-};
-
-struct Product {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-  }
-};
-
-template <class T>
-bool negative(T value) noexcept {
-  if constexpr (std::is_floating_point_v<T>) return __builtin_signbit(value) != 0;
-  return value < T{};
-}
-
-// IEEE 754-2019 minimum and maximum: NaN when either operand is NaN, and -0 is less than +0. So the
-// order of the operands does not matter.
-struct Min {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    if (a != a || b != b) return static_cast<T>(a + b);
-    if (a == b) return negative(a) ? a : b;
-    return a < b ? a : b;
-  }
-};
-
-struct Max {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    if (a != a || b != b) return static_cast<T>(a + b);
-    if (a == b) return negative(a) ? b : a;
-    return a > b ? a : b;
-  }
-};
-
-struct And {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    return static_cast<T>(a & b);
-  }
-};
-
-struct Or {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    return static_cast<T>(a | b);
-  }
-};
-
-struct Xor {
-  template <class T>
-  static T apply(T a, T b) noexcept {
-    return static_cast<T>(a ^ b);
-  }
-};
 
 template <class Element, class Op>
 void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t count,
@@ -144,7 +41,7 @@ void scaled_sum(std::byte* out, const std::byte* const* in, const double* factor
     for (std::size_t s = 0; s < sources; ++s) {
       Stored stored;
       std::memcpy(&stored, in[s] + i * sizeof stored, sizeof stored);
-      const Value value = Element::decode(stored) * static_cast<Value>(factors[s]);
+      const Value value = scaled(Element::decode(stored), factors[s]);
       sum = s == 0 ? value : sum + value;
     }
     if (finishing) sum = Element::finish(sum, finish);
@@ -202,13 +99,13 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
     case DType::f32:
       return pick<Native<float>>(op);
     case DType::f16:
-      return pick<Short<F16, std::uint16_t>>(op);
+      return pick<ElementF16>(op);
     case DType::bf16:
-      return pick<Short<BF16, std::uint16_t>>(op);
+      return pick<ElementBF16>(op);
     case DType::f8e4m3:
-      return pick<Short<F8E4M3, std::uint8_t>>(op);
+      return pick<ElementF8E4M3>(op);
     case DType::f8e5m2:
-      return pick<Short<F8E5M2, std::uint8_t>>(op);
+      return pick<ElementF8E5M2>(op);
     case DType::i64:
       return pick<Native<std::int64_t>>(op);
     case DType::u64:
@@ -234,13 +131,13 @@ ScaledSum scalar_scaled_sum(DType type) noexcept {
     case DType::f32:
       return &scaled_sum<Native<float>>;
     case DType::f16:
-      return &scaled_sum<Short<F16, std::uint16_t>>;
+      return &scaled_sum<ElementF16>;
     case DType::bf16:
-      return &scaled_sum<Short<BF16, std::uint16_t>>;
+      return &scaled_sum<ElementBF16>;
     case DType::f8e4m3:
-      return &scaled_sum<Short<F8E4M3, std::uint8_t>>;
+      return &scaled_sum<ElementF8E4M3>;
     case DType::f8e5m2:
-      return &scaled_sum<Short<F8E5M2, std::uint8_t>>;
+      return &scaled_sum<ElementF8E5M2>;
     default:
       return nullptr;
   }
@@ -254,13 +151,13 @@ ConvertFunction scalar_convert(DType from, DType to) noexcept {
       return narrowing ? &convert<Native<float>, Native<double>>
                        : &convert<Native<double>, Native<float>>;
     case DType::f16:
-      return pick_short<Short<F16, std::uint16_t>>(narrowing);
+      return pick_short<ElementF16>(narrowing);
     case DType::bf16:
-      return pick_short<Short<BF16, std::uint16_t>>(narrowing);
+      return pick_short<ElementBF16>(narrowing);
     case DType::f8e4m3:
-      return pick_short<Short<F8E4M3, std::uint8_t>>(narrowing);
+      return pick_short<ElementF8E4M3>(narrowing);
     case DType::f8e5m2:
-      return pick_short<Short<F8E5M2, std::uint8_t>>(narrowing);
+      return pick_short<ElementF8E5M2>(narrowing);
     default:
       return nullptr;
   }

@@ -24,53 +24,6 @@ constexpr std::size_t most_sources = 8;
 constexpr std::size_t most_count = 20011;
 constexpr std::size_t most_bytes = most_count * 8;
 
-bool is_nan(DType type, const std::byte* at) {
-  if (type == DType::f64) {
-    double value;
-    std::memcpy(&value, at, sizeof value);
-    return value != value;
-  }
-  if (type == DType::f32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    return value != value;
-  }
-  const Layout layout = layout_of(type);
-  const std::uint32_t sign = 1u << (layout.exponent_bits + layout.mantissa_bits);
-  const std::uint32_t last = layout.has_infinity ? sign - (1u << layout.mantissa_bits) : sign - 2;
-  std::uint32_t code = 0;
-  std::memcpy(&code, at, size_of(type));
-  return (code & (sign - 1)) > last;
-}
-
-// The first element that differs; count if none does. All NaN count as equal.
-std::size_t first_difference(DType type, const std::byte* a, const std::byte* b,
-                             std::size_t count) {
-  const std::size_t bytes = size_of(type);
-  if (std::memcmp(a, b, count * bytes) == 0) return count;
-  for (std::size_t i = 0; i < count; ++i, a += bytes, b += bytes)
-    if (std::memcmp(a, b, bytes) != 0 && (is_integer(type) || !is_nan(type, a) || !is_nan(type, b)))
-      return i;
-  return count;
-}
-
-// Random bits with many special values: zeros, -0, the smallest subnormals, NaN and infinities.
-std::vector<std::byte> make_source(DType type, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<std::byte> result(most_bytes + guard);
-  for (std::byte& byte : result) byte = static_cast<std::byte>(random());
-  const std::size_t bytes = size_of(type);
-  for (std::size_t at = 0; at + bytes <= result.size(); at += bytes) {
-    if (random() % 4 != 0) continue;
-    const std::uint32_t kind = random() % 4;
-    std::memset(result.data() + at, kind == 3 ? 0xff : 0, bytes);
-    if (kind == 1) result[at + bytes - 1] = std::byte{0x80};
-    if (kind == 2) result[at] = std::byte{1};
-    if (kind == 3) result[at + bytes - 1] = std::byte{0x7f};
-  }
-  return result;
-}
-
 class Harness {
  public:
   Harness(DType type, ReduceOp op, base::Isa isa)
@@ -78,7 +31,7 @@ class Harness {
         oracle_(kernels::find_reduce(type, op, base::Isa::scalar)),
         tested_(kernels::find_reduce(type, op, isa)) {
     for (std::uint32_t s = 0; s < most_sources; ++s)
-      sources_.push_back(make_source(type, 17 * s + 1));
+      sources_.push_back(make_source(type, 17 * s + 1, most_bytes + guard));
     expected_.resize(most_bytes);
     output_.resize(most_bytes + 3 * guard);
   }

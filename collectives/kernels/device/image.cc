@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/kernels/device/image.h"
+
+// In image.S.
+extern "C" [[gnu::visibility("hidden")]] const unsigned char rondo_device_image[];
+
+namespace rondo::kernels {
+
+const void* device_image() noexcept {
+  return rondo_device_image;
+}
+
+}  // namespace rondo::kernels

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/device_kernels.h"
+
+#include "collectives/kernels/device/kernels.h"
+
+namespace rondo::testing {
+
+namespace {
+
+template <class Kernel>
+void run(const void* given, unsigned blocks, unsigned threads, const TranslateAddress& translate) {
+  auto arguments = *static_cast<const typename Kernel::Arguments*>(given);
+  Kernel::for_each_pointer(arguments, [&](auto& pointer, std::size_t bytes) {
+    pointer = translate(reinterpret_cast<std::uintptr_t>(pointer), bytes);
+  });
+  // The last block runs first: blocks have no order.
+  for (unsigned block = blocks; block-- > 0;) {
+    typename Kernel::Shared shared;
+    for (int phase = 0; phase < Kernel::phases; ++phase)
+      for (unsigned index = 0; index < threads; ++index)
+        Kernel::run(phase, arguments, shared, {index, threads, block, blocks});
+  }
+}
+
+}  // namespace
+
+const std::vector<HostKernel>& host_kernels() noexcept {
+  using namespace rondo::kernels;
+#define RONDO_ENTRY(name, ...) HostKernel{#name, sizeof(__VA_ARGS__::Arguments), &run<__VA_ARGS__>},
+  static const std::vector<HostKernel> kernels{RONDO_DEVICE_KERNELS(RONDO_ENTRY)};
+#undef RONDO_ENTRY
+  return kernels;
+}
+
+const HostKernel* find_host_kernel(std::string_view name) noexcept {
+  for (const HostKernel& kernel : host_kernels())
+    if (kernel.name == name) return &kernel;
+  return nullptr;
+}
+
+std::byte* same_address(std::uint64_t address, std::size_t) noexcept {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+}
+
+}  // namespace rondo::testing
