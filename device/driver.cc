@@ -57,6 +57,7 @@ const char* look_up(void* library, CudaDriver& driver) noexcept {
   lookup.find(driver.stream_destroy, "cuStreamDestroy_v2");
   lookup.find(driver.stream_wait_event, "cuStreamWaitEvent");
   lookup.find(driver.stream_is_capturing, "cuStreamIsCapturing");
+  lookup.find(driver.thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   lookup.find(driver.event_create, "cuEventCreate");
   lookup.find(driver.event_destroy, "cuEventDestroy_v2");
   lookup.find(driver.event_record, "cuEventRecord");

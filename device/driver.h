@@ -34,6 +34,9 @@ using AllocationHandle = std::uint64_t;  // CUmemGenericAllocationHandle
 
 // The values of CUresult that Rondo tells apart.
 inline constexpr Status success = 0, out_of_memory = 2, not_ready = 600;
+// While any thread of the program captures a stream, calls of other threads break the capture
+// unless they have this mode.
+inline constexpr int relaxed_capture = 2;
 // The default streams: of the process, and of each thread.
 inline const StreamHandle legacy_stream = reinterpret_cast<StreamHandle>(1);
 inline const StreamHandle per_thread_stream = reinterpret_cast<StreamHandle>(2);
@@ -94,6 +97,8 @@ struct CudaDriver {
   Status (*stream_destroy)(StreamHandle);
   Status (*stream_wait_event)(StreamHandle, EventHandle, unsigned flags);
   Status (*stream_is_capturing)(StreamHandle, int*);
+  // Takes the mode of the thread, and gives back the one before: relaxed_capture, say.
+  Status (*thread_exchange_capture_mode)(int* mode);
   Status (*event_create)(EventHandle*, unsigned flags);
   Status (*event_destroy)(EventHandle);
   Status (*event_record)(EventHandle, StreamHandle);

@@ -35,11 +35,14 @@ Current::Current(const Gpu& gpu) : gpu_(gpu) {
                             "cannot be used after fork(); start a new program instead",
                             gpu.ordinal()));
   gpu.check(gpu.driver().context_push_current(gpu.context()), "cuCtxPushCurrent");
+  gpu.driver().thread_exchange_capture_mode(&capture_mode_);
 }
 
 Current::~Current() {
   ContextHandle popped = nullptr;
-  if (gpu_.here()) gpu_.driver().context_pop_current(&popped);
+  if (!gpu_.here()) return;
+  gpu_.driver().thread_exchange_capture_mode(&capture_mode_);
+  gpu_.driver().context_pop_current(&popped);
 }
 
 std::string describe(const CudaDriver& driver, Status status) {

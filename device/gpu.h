@@ -45,8 +45,8 @@ class Gpu {
   ContextHandle context_ = nullptr;
 };
 
-// Makes the GPU's context the current one of this thread, until the object is destroyed.
-// Thread-bound.
+// Makes the GPU's context the current one of this thread, until the object is destroyed. Meanwhile
+// the thread's calls disturb no capture of a stream by another thread. Thread-bound.
 class Current {
  public:
   // Throws Error(system).
@@ -57,6 +57,7 @@ class Current {
 
  private:
   const Gpu& gpu_;
+  int capture_mode_ = relaxed_capture;  // then the one before
 };
 
 // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"

@@ -22,7 +22,7 @@
 #include "lib/arguments.h"
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
-#include "lib/gpus.h"
+#include "lib/gpu_buffers.h"
 #include "lib/known_calls.h"
 #include "lib/needs.h"
 #include "lib/record.h"
@@ -161,7 +161,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::mutex attachments_mutex_;
   // Attachments may own memory that operations use, so they are destroyed after the engine.
   std::map<const void*, std::unique_ptr<Attachment>> attachments_;
-  const std::shared_ptr<Gpus> gpus_ = std::make_shared<Gpus>();
+  const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
   // Staging memory of a lane for a GPU. The thread that starts operations of the lane adds them.
   struct LaneOnGpu {
     std::unique_ptr<engine::GpuStaging> staging;

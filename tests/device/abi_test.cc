@@ -124,6 +124,7 @@ TEST_CASE("device: the table has the functions of cuda.h") {
   FUNCTION(stream_destroy, cuStreamDestroy);
   FUNCTION(stream_wait_event, cuStreamWaitEvent);
   FUNCTION(stream_is_capturing, cuStreamIsCapturing);
+  FUNCTION(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
   FUNCTION(event_create, cuEventCreate);
   FUNCTION(event_destroy, cuEventDestroy);
   FUNCTION(event_record, cuEventRecord);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/fake/control.h"
-#include "lib/gpus.h"
+#include "device/gpus.h"
 #include "support/gpu_memory.h"
 #include "support/ranks.h"
 
@@ -21,7 +21,7 @@ struct OnGpu {
   explicit OnGpu(int ordinal) : copier(gpus.gpu(ordinal)) {}
   const device::Gpu& gpu() const noexcept { return copier.gpu(); }
 
-  lib::Gpus gpus;
+  device::Gpus gpus;
   GpuCopier copier;
 };
 

@@ -12,7 +12,7 @@
 #include "collectives/kernels/reduce.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/schedule.h"
-#include "lib/gpus.h"
+#include "device/gpus.h"
 #include "support/effort.h"
 #include "support/gpu_memory.h"
 #include "support/ranks.h"
@@ -144,7 +144,7 @@ enum class Given { plain, registered, on_gpu };
 
 // Starts the calls in order. When `in_flight` are under way, waits for the oldest before the next.
 void run_list(Communicator& communicator, const std::vector<Case>& cases, Given given) {
-  std::optional<lib::Gpus> gpus;
+  std::optional<device::Gpus> gpus;
   std::optional<GpuCopier> copier;
   if (given == Given::on_gpu) copier.emplace(gpus.emplace().gpu(communicator.rank() % 2));
   std::deque<Trial> trials;

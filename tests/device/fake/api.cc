@@ -279,6 +279,14 @@ FAKE_EXPORT Status cuStreamIsCapturing(StreamHandle handle, int* is_capturing) {
   });
 }
 
+FAKE_EXPORT Status cuThreadExchangeStreamCaptureMode(int* mode) {
+  return call("cuThreadExchangeStreamCaptureMode", plain, [&](ContextHandle) -> Status {
+    if (*mode < 0 || *mode > relaxed_capture) return invalid_value;
+    std::swap(*mode, capture_mode());
+    return success;
+  });
+}
+
 FAKE_EXPORT Status cuEventCreate(EventHandle* event, unsigned flags) {
   return call("cuEventCreate", current | blocks, [&](ContextHandle context) {
     return flags > 7 ? invalid_value : create_event(event, context);

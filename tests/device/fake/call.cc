@@ -26,6 +26,11 @@ void set_initialized() {
   initialized.store(true, std::memory_order_relaxed);
 }
 
+int& capture_mode() {
+  thread_local int mode = 0;
+  return mode;
+}
+
 bool& on_executor() {
   thread_local bool here = false;
   return here;

@@ -26,6 +26,9 @@ void set_initialized();
 // Whether this thread runs work of streams.
 bool& on_executor();
 
+// The capture mode of this thread.
+int& capture_mode();
+
 // Returns a status that forbids any call here, or 0.
 Status refusal();
 Status sticky_error(ContextHandle context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/gpus.h"
+#include "lib/gpu_buffers.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -45,7 +45,7 @@ Pointer look_up(const device::Gpu& gpu, const void* data) {
 
 class GpuAllocation final : public transports::Allocation {
  public:
-  GpuAllocation(std::shared_ptr<Gpus> gpus, int ordinal, std::size_t bytes)
+  GpuAllocation(std::shared_ptr<device::Gpus> gpus, int ordinal, std::size_t bytes)
       : gpus_(std::move(gpus)), memory_(gpus_->gpu(ordinal), bytes) {
     zero(gpus_->gpu(ordinal));
   }
@@ -71,23 +71,11 @@ class GpuAllocation final : public transports::Allocation {
     gpu.check(status, "cuMemsetD8Async of " + base::describe_bytes(memory_.bytes()));
   }
 
-  const std::shared_ptr<Gpus> gpus_;
+  const std::shared_ptr<device::Gpus> gpus_;
   const device::DeviceMemory memory_;
 };
 
 }  // namespace
-
-const device::Gpu& Gpus::gpu(int ordinal) {
-  const std::lock_guard lock(mutex_);
-  if (!driver_) {
-    device::LoadedDriver loaded = device::load_driver();
-    if (!loaded.driver) throw Error(Errc::unsupported, loaded.obstacle);
-    driver_ = std::move(loaded.driver);
-  }
-  std::unique_ptr<device::Gpu>& gpu = gpus_[ordinal];
-  if (!gpu) gpu = std::make_unique<device::Gpu>(*driver_, ordinal);
-  return *gpu;
-}
 
 void check_on_gpu(const CheckedCall& call, const device::Gpu& gpu, const Buffer& b,
                   std::string_view name) {
@@ -121,8 +109,8 @@ void check_stream(const CheckedCall& call, const device::Gpu& gpu, device::Strea
   gpu.check(status, fmt::format("{} on rank {}: OpOptions::stream", call.name, call.rank));
 }
 
-std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<Gpus> gpus, int ordinal,
-                                                        std::size_t bytes) {
+std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<device::Gpus> gpus,
+                                                        int ordinal, std::size_t bytes) {
   return std::make_unique<GpuAllocation>(std::move(gpus), ordinal, bytes);
 }
 
