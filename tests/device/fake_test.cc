@@ -84,10 +84,10 @@ TEST_CASE("fake: streams interleave in an order that the seed draws") {
   CHECK(changes < 79);
 }
 
-TEST_CASE("fake: a large copy runs in pieces, between which other streams run") {
+TEST_CASE("fake: a large copy or fill runs in pieces, between which other streams run") {
   const OneGpu one;
   const std::size_t bytes = 64 * 262144;
-  const DeviceMemory memory(one.gpu, bytes);
+  const DeviceMemory memory(one.gpu, bytes), other(one.gpu, bytes);
   const Stream large(one.gpu), small(one.gpu);
   struct Seen {
     std::atomic<bool> copying{false};
@@ -98,15 +98,18 @@ TEST_CASE("fake: a large copy runs in pieces, between which other streams run") 
   const auto look = [](void* self) {
     if (static_cast<Seen*>(self)->copying) ++static_cast<Seen*>(self)->between;
   };
+  const bool copies = GENERATE(true, false);
+  INFO(copies);
   one.fake.hold();
   REQUIRE(one.driver.launch_host_function(large.get(), begin, &seen) == success);
-  REQUIRE(one.driver.set_bytes(memory.address(), 1, bytes, large.get()) == success);
+  REQUIRE((copies ? one.driver.copy_on_device(memory.address(), other.address(), bytes, large.get())
+                  : one.driver.set_bytes(memory.address(), 1, bytes, large.get())) == success);
   REQUIRE(one.driver.launch_host_function(large.get(), end, &seen) == success);
   for (int each = 0; each < 30; ++each)
     REQUIRE(one.driver.launch_host_function(small.get(), look, &seen) == success);
   one.fake.let_go();
   one.fake.settle();
-  CHECK(seen.between > 1);
+  CHECK(seen.between > 10);  // about 2 while the work waits to begin
 }
 
 TEST_CASE("fake: an event is about its most recent record, at the time of the call") {
@@ -366,6 +369,16 @@ TEST_CASE("fake: copies beyond an allocation fail at the call") {
   CHECK(one.driver.copy_on_device(end - 10, other.address(), 11, stream.get()) == 1);
   CHECK(one.driver.set_bytes(end - 10, 0, 11, stream.get()) == 1);
   CHECK(one.driver.copy_to_host(pinned.data(), end - 10, 10, stream.get()) == success);
+  // Two allocations that adjoin are not one.
+  std::vector<char> bytes(200);
+  REQUIRE(one.driver.host_register(bytes.data(), 100, 0) == success);
+  REQUIRE(one.driver.host_register(bytes.data() + 100, 100, 0) == success);
+  const auto host = reinterpret_cast<Address>(bytes.data());
+  CHECK(one.driver.copy_on_device(memory.address(), host, 100, stream.get()) == success);
+  CHECK(one.driver.copy_on_device(memory.address(), host, 101, stream.get()) == 1);
+  one.fake.settle();
+  CHECK(one.driver.host_unregister(bytes.data()) == success);
+  CHECK(one.driver.host_unregister(bytes.data() + 100) == success);
   CHECK(one.driver.memory_free(memory.address() + 1) == 1);
 }
 

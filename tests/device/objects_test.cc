@@ -61,6 +61,7 @@ TEST_CASE("device: each object of the driver is released once, also after a move
 
 TEST_CASE("device: objects make the context current themselves, and only for the call") {
   const LoadedDriver loaded = load_driver();
+  REQUIRE(loaded.driver != nullptr);
   const Gpu gpu(*loaded.driver, 1);
   Event event(gpu);
   {

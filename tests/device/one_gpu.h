@@ -8,11 +8,14 @@
 #include "device/objects.h"
 #include "fake/control.h"
 
-// GPU 0 of the fake driver, with its context current on the thread of the test. A failure or a
-// permission of one test does not reach the next.
+// GPU 0 of the fake driver, with its context current on the thread of the test. No failure,
+// permission or work of one test reaches the next.
 struct OneGpu {
   explicit OneGpu(int ordinal = 0) : gpu(*loaded.driver, ordinal), current(gpu) {}
-  ~OneGpu() { fake.clear(); }
+  ~OneGpu() {
+    fake.clear();
+    fake.settle();
+  }
 
   // Waits for the event as an application does, by asking.
   rondo::device::Status wait(const rondo::device::Event& event) const {
@@ -27,8 +30,16 @@ struct OneGpu {
   }
 
   const FakeCuda fake{};
-  const rondo::device::LoadedDriver loaded = rondo::device::load_driver();
+  const rondo::device::LoadedDriver loaded = load();
   const rondo::device::CudaDriver& driver = *loaded.driver;
   const rondo::device::Gpu gpu;
   const rondo::device::Current current;
+
+ private:
+  static rondo::device::LoadedDriver load() {
+    rondo::device::LoadedDriver loaded = rondo::device::load_driver();
+    if (loaded.driver == nullptr) throw std::runtime_error(loaded.obstacle);
+    if (!FakeCuda::here()) throw std::runtime_error("this driver is not the fake one");
+    return loaded;
+  }
 };

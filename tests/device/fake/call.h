@@ -37,6 +37,7 @@ Status sticky_error(ContextHandle context);
 template <class Body>
 Status call(const char* function, unsigned traits, Body body) {
   const Quiet quiet;
+  count_call();
   if (const Status status = refusal(); status != 0) return status;
   if (traits & blocks) may_block(function);
   const Status injected = next_failure(function);

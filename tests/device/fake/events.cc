@@ -68,12 +68,8 @@ Status query_event(EventHandle event) {
   std::shared_ptr<Record> record;
   if (!latest_record(event, &record)) return invalid_handle;
   if (record == nullptr) return 0;
-  int done = 0;
-  {
-    const Seen seen;
-    done = record->done.load(std::memory_order_acquire);
-  }
-  return done != 0 ? 0 : rondo::device::not_ready;
+  const Seen seen;
+  return record->status.load(std::memory_order_acquire);
 }
 
 Status wait_for_event(StreamHandle stream, EventHandle event) {

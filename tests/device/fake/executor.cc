@@ -198,13 +198,13 @@ void Executor::make_sticky(ContextHandle context, Status status) {
         each->hand->run([context] { context->sticky.fetch_add(0, std::memory_order_release); });
     context->sticky.exchange(status);
   }
-  drop_work(context);
+  drop_work(context, status);
 }
 
-void Executor::drop_work(ContextHandle context) {
+void Executor::drop_work(ContextHandle context, Status status) {
   for (const StreamHandle each : live_)
     while (each->context == context && !each->work.empty()) {
-      each->work.front()->drop();
+      each->work.front()->drop(status);
       end_first(each);
     }
 }
@@ -316,11 +316,10 @@ void Executor::fail_work(unsigned nth, Status status) {
 void Executor::clear() {
   {
     const std::lock_guard lock(mutex_);
-    all_held_ = false;
     work_until_failure_ = 0;
     for (const StreamHandle each : live_) each->held = each->capturing = false;
   }
-  wake_all(wanted_);
+  let_go(nullptr);
 }
 
 Executor& executor() {

@@ -77,7 +77,7 @@ class Executor {
   void see_all_work();
   void end_first(StreamHandle stream);
   void make_sticky(ContextHandle context, Status status);
-  void drop_work(ContextHandle context);
+  void drop_work(ContextHandle context, Status status);
   StreamHandle choose(Clock::time_point* next);
   Clock::time_point draw_start();
   bool start_thread();

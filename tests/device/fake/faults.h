@@ -9,7 +9,9 @@ namespace fake {
 
 void fail_calls(const std::string& function, unsigned nth, int times, int status);
 void forget_failures();
-// Counts a call and returns the status that it must fail with, or 0.
+// Counts any call, also one in a forked child. Async-signal-safe.
+void count_call();
+// Counts a call of the function, and returns the status that it must fail with, or 0.
 int next_failure(const char* function);
 unsigned long calls_of(const std::string& function);
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "handles.h"
+#include "quiet.h"
 
 struct rondo::device::ModuleObject {
   ContextHandle context = nullptr;

@@ -40,12 +40,12 @@ bool FillWork::run(Status*) {
 }
 
 bool RecordWork::run(Status*) {
-  record_->done.store(1, std::memory_order_release);
+  record_->status.store(rondo::device::success, std::memory_order_release);
   return true;
 }
 
 bool WaitWork::run(Status*) {
-  (void)record_->done.load(std::memory_order_acquire);
+  (void)record_->status.load(std::memory_order_acquire);
   return true;
 }
 

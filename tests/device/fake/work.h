@@ -12,10 +12,10 @@
 
 namespace fake {
 
-// The event word: what one cuEventRecord has recorded. The executor stores 1 when all work before
-// it has ended.
+// The event word: what one cuEventRecord has recorded. The executor stores success when all work
+// before it has ended, or the error that dropped it.
 struct Record {
-  std::atomic<int> done{0};
+  std::atomic<Status> status{rondo::device::not_ready};
 };
 
 // One piece of work of a stream. The thread that enqueues makes it; then only the executor uses it.
@@ -35,7 +35,7 @@ class Work {
   // Runs a part, which TSan sees. True: the work has ended. A status other than 0 breaks the GPU.
   virtual bool run(Status* status) = 0;
   // The work does not run, because the GPU is broken. Quiet.
-  virtual void drop() {}
+  virtual void drop(Status) {}
 
   std::chrono::steady_clock::time_point not_before{};
 
@@ -73,7 +73,7 @@ class RecordWork final : public Work {
  public:
   explicit RecordWork(std::shared_ptr<Record> record) : record_(std::move(record)) {}
   bool run(Status* status) override;
-  void drop() override { record_->done.store(1); }
+  void drop(Status status) override { record_->status.store(status); }
 
  private:
   const std::shared_ptr<Record> record_;
@@ -82,7 +82,7 @@ class RecordWork final : public Work {
 class WaitWork final : public Work {
  public:
   explicit WaitWork(std::shared_ptr<Record> record) : record_(std::move(record)) {}
-  bool is_ready() const override { return record_->done.load() != 0; }
+  bool is_ready() const override { return record_->status.load() != rondo::device::not_ready; }
   bool run(Status* status) override;
 
  private:
