@@ -15,9 +15,8 @@ Ended run_own(const std::string& test_case, const std::string& settings,
   if (::readlink("/proc/self/exe", path.data(), path.size() - 1) <= 0)
     throw std::runtime_error("this program has no path");
   // No core file.
-  const std::string command = "ulimit -c 0; " + variables + " RONDO_FAKE_CUDA='" + settings +
-                              "' exec '" + path.data() + "' --warn NoTests '" + test_case +
-                              "' 2>&1";
+  const std::string command = "ulimit -c 0; " + variables + " FAKE_CUDA='" + settings + "' exec '" +
+                              path.data() + "' --warn NoTests '" + test_case + "' 2>&1";
   std::FILE* const output = ::popen(command.c_str(), "r");
   if (output == nullptr) throw std::runtime_error("popen");
   Ended ended;

@@ -25,7 +25,7 @@
 // success, and before work that waits for it. Each stream counts as a thread of its own. The locks
 // and the memory of the fake itself are hidden from TSan.
 //
-// RONDO_FAKE_CUDA holds settings for a process: "gpus=2,seed=7".
+// FAKE_CUDA holds settings for a process: "gpus=2,seed=7".
 //   gpus=N         GPUs that the process sees (1)
 //   first=N        the machine's number of its GPU 0, which names it in the UUID and PCI address
 //   (0) host=N         the number of the machine, for the UUID (0) seed=N         draws the order

@@ -13,7 +13,7 @@ std::uint64_t number(const std::string& text, const std::string& where) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size())
-    stop_test("RONDO_FAKE_CUDA: " + where + " needs a number");
+    stop_test("FAKE_CUDA: " + where + " needs a number");
   return value;
 }
 
@@ -21,7 +21,7 @@ void set(Settings& to, const std::string& key, const std::string& value, const s
   if (key == "fail") {
     const auto first = value.find(':'), second = value.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos)
-      stop_test("RONDO_FAKE_CUDA: " + pair + ": write fail=FUNCTION:NTH:STATUS");
+      stop_test("FAKE_CUDA: " + pair + ": write fail=FUNCTION:NTH:STATUS");
     to.failures.push_back(
         {value.substr(0, first),
          static_cast<unsigned>(number(value.substr(first + 1, second - first - 1), pair)),
@@ -30,7 +30,7 @@ void set(Settings& to, const std::string& key, const std::string& value, const s
   }
   if (key == "leaks") {
     if (value != "fail" && value != "ignore")
-      stop_test("RONDO_FAKE_CUDA: " + pair + ": write leaks=fail or leaks=ignore");
+      stop_test("FAKE_CUDA: " + pair + ": write leaks=fail or leaks=ignore");
     to.leaks_fail = value == "fail";
     return;
   }
@@ -77,11 +77,11 @@ Settings& settings() {
   // Never destroyed: the fake's thread lives until the process ends.
   static Settings& all = *[] {
     auto* const read = new Settings;
-    const char* const text = std::getenv("RONDO_FAKE_CUDA");
+    const char* const text = std::getenv("FAKE_CUDA");
     std::istringstream pairs(text == nullptr ? "" : text);
     for (std::string pair; std::getline(pairs, pair, ',');) {
       const auto equals = pair.find('=');
-      if (equals == std::string::npos) stop_test("RONDO_FAKE_CUDA: " + pair + " is not KEY=VALUE");
+      if (equals == std::string::npos) stop_test("FAKE_CUDA: " + pair + " is not KEY=VALUE");
       set(*read, pair.substr(0, equals), pair.substr(equals + 1), pair);
     }
     return read;
