@@ -281,9 +281,9 @@ FAKE_EXPORT Status cuStreamIsCapturing(StreamHandle handle, int* is_capturing) {
 
 FAKE_EXPORT Status cuThreadExchangeStreamCaptureMode(int* mode) {
   return call("cuThreadExchangeStreamCaptureMode", plain, [&](ContextHandle) -> Status {
-    if (*mode < 0 || *mode > relaxed_capture) return invalid_value;
+    if (*mode < 0 || *mode > rondo::device::relaxed_capture) return invalid_value;
     std::swap(*mode, capture_mode());
-    return success;
+    return 0;
   });
 }
 
