@@ -7,7 +7,8 @@
  * takes a `request`. With NULL the call returns when the operation is done; the calling thread
  * drives it. Else the call starts the operation and *request becomes a handle to it. Give each
  * handle back once: to rondo_wait(), rondo_test() or rondo_release(); rondo_retain() makes it one
- * more time. Buffers stay borrowed until the operation ends. Threads: as in C++.
+ * more time. Buffers stay borrowed until the operation ends. Threads: as in C++. Buffers are in
+ * host memory unless rondo_call.has_device says otherwise.
  *
  *     rondo_communicator* c;
  *     if (rondo_connect(NULL, &c) != RONDO_OK) {
@@ -238,6 +239,13 @@ RONDO_C_API rondo_status rondo_get_constants(rondo_communicator* communicator,
  * communicator. */
 RONDO_C_API rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes,
                                         rondo_memory** memory);
+/* Allocates memory of GPU `device`, which counts from 0 as CUDA does; the memory is zeroed. Fails
+ * with RONDO_UNSUPPORTED where there is no CUDA driver, and with RONDO_INVALID_ARGUMENT where there
+ * is no such GPU. */
+RONDO_C_API rondo_status rondo_allocate_on(rondo_communicator* communicator, size_t bytes,
+                                           int device, rondo_memory** memory);
+/* The address, for CUDA and for operations; the CPU must not touch memory of a GPU. NULL for NULL.
+ */
 RONDO_C_API void* rondo_data(const rondo_memory* memory);
 /* Not while an operation uses the memory. NULL is allowed. */
 RONDO_C_API void rondo_free(rondo_memory* memory);
@@ -250,7 +258,19 @@ RONDO_C_API rondo_status rondo_register(rondo_communicator* communicator, void* 
 RONDO_C_API void rondo_deregister(rondo_registration* registration);
 
 /* How one operation runs. NULL: all zeros. All ranks must give the same urgent and scale; the other
- * fields may differ. */
+ * fields may differ.
+ *
+ * For buffers on a GPU:
+ *     rondo_call call = {0};
+ *     call.bytes = sizeof call;
+ *     call.has_device = 1;
+ *     call.device = 0;
+ *     call.stream = stream;
+ *     rondo_request* request;
+ *     rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, &call, &request);
+ *     rondo_join(request, stream);
+ *     rondo_release(request);
+ * Wrong: rondo_join() alone, because the request stays, and so does its memory. */
 typedef struct rondo_call {
   size_t bytes;         /* sizeof(rondo_call) */
   uint64_t deadline_ms; /* for the whole operation; 0: that of the communicator */
@@ -261,6 +281,10 @@ typedef struct rondo_call {
   int unattended;      /* not 0: nobody will wait soon, the background thread drives at once */
   int has_input_scale; /* not 0: this rank's input is multiplied by input_scale as it is loaded, */
   double input_scale;  /* for sum and mean of floating-point types: see rondo::OpOptions */
+  int has_device;      /* not 0: all buffers of the call are in memory of GPU `device`, */
+  int device;          /* which counts from 0 as CUDA does; 0: they are in host memory */
+  void* stream;        /* CUDA stream that orders the operation: it begins after what the stream */
+                       /* has now; NULL: the default stream. Host buffers ignore it */
 } rondo_call;
 
 /* Collectives. Unless a comment says otherwise, `count` is that of the smaller buffer, the block of
@@ -320,7 +344,8 @@ RONDO_C_API rondo_status rondo_receive(rondo_communicator* communicator, void* o
 RONDO_C_API rondo_status rondo_receive_any(rondo_communicator* communicator, void* out,
                                            size_t count, rondo_dtype type, uint32_t tag,
                                            const rondo_call* call, rondo_request** request);
-/* Many sends and receives at once, listed in any order, with one request. */
+/* Many sends and receives at once, listed in any order, with one request. rondo_call.device holds
+ * for all of them. */
 typedef struct rondo_transfer {
   int receive; /* 0: send */
   void* data;
@@ -339,6 +364,11 @@ RONDO_C_API rondo_status rondo_wait(rondo_request* request);
  * request is freed and the status is that of the operation. Else *done becomes 0, the status is
  * RONDO_OK and the request stays. */
 RONDO_C_API rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done);
+/* For buffers on a GPU: makes the CUDA stream wait for the end of the operation. What is enqueued
+ * there afterwards finds the result. Blocks the host only until the last copy is enqueued. A
+ * failure after that is seen by rondo_wait(), rondo_poll() and later operations. For host buffers
+ * it waits for the operation. Never frees the request. NULL: RONDO_OK. See Work::join. */
+RONDO_C_API rondo_status rondo_join(rondo_request* request, void* stream);
 /* Frees the request. The operation continues; its buffers stay borrowed until it ends. */
 RONDO_C_API void rondo_release(rondo_request* request);
 

@@ -114,6 +114,19 @@ Options read_options(const rondo_options& from) {
   return options;
 }
 
+// device: a GPU, or -1.
+rondo_status allocate(rondo_communicator* communicator, std::size_t bytes, int device,
+                      rondo_memory** memory) noexcept {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(memory, "memory");
+    *memory = nullptr;
+    *memory =
+        std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes, device)})
+            .release();
+  });
+}
+
 }  // namespace
 
 }  // namespace rondo::c
@@ -182,13 +195,21 @@ rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
 }
 
 rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes, rondo_memory** memory) {
-  return guarded([&] {
-    require(communicator, "communicator");
-    require(memory, "memory");
-    *memory = nullptr;
-    *memory =
-        std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes)}).release();
-  });
+  return rondo::c::allocate(communicator, bytes, -1, memory);
+}
+rondo_status rondo_allocate_on(rondo_communicator* communicator, size_t bytes, int device,
+                               rondo_memory** memory) {
+  // A negative number means host memory in C++, and so a mistake here would go unnoticed.
+  if (device < 0) {
+    return guarded([&] {
+      if (memory != nullptr) *memory = nullptr;
+      throw rondo::Error(
+          rondo::Errc::invalid_argument,
+          fmt::format("device is {}: GPUs count from 0; rondo_allocate() gives host memory",
+                      device));
+    });
+  }
+  return rondo::c::allocate(communicator, bytes, device, memory);
 }
 void* rondo_data(const rondo_memory* memory) {
   return memory != nullptr ? memory->value.data() : nullptr;

@@ -24,11 +24,6 @@ To narrow(From value, From last) noexcept {
                              : 255u);
 }
 
-// The cast is safe: operations only read inputs.
-Buffer buffer(const void* data, std::size_t count, rondo_dtype type) {
-  return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U16), -1};
-}
-
 OpOptions options_of(const rondo_call* call) {
   OpOptions options;
   if (call == nullptr) return options;
@@ -44,18 +39,43 @@ OpOptions options_of(const rondo_call* call) {
   if (call->has_scale != 0) options.scale = call->scale;
   if (call->has_input_scale != 0) options.input_scale = call->input_scale;
   if (call->tag != nullptr) options.tag = call->tag;
+  options.stream = call->stream;
   options.unattended = call->unattended != 0;
   return options;
 }
 
-// Calls start(communicator, options). Without a request waits for the operation.
+int device_of(const rondo_call* call) {
+  if (call == nullptr || call->has_device == 0) return -1;
+  // A negative number means host memory in C++, and so a mistake here would go unnoticed.
+  if (call->device < 0)
+    throw Error(Errc::invalid_argument,
+                fmt::format("call.device is {}: GPUs count from 0; for host memory set "
+                            "call.has_device to 0",
+                            call->device));
+  return call->device;
+}
+
+// What a rondo_call says.
+struct Given {
+  explicit Given(const rondo_call* call) : options(options_of(call)), device(device_of(call)) {}
+
+  // The cast is safe: operations only read inputs.
+  Buffer buffer(const void* data, std::size_t count, rondo_dtype type) const {
+    return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U16), device};
+  }
+
+  OpOptions options;
+  int device;  // of all buffers
+};
+
+// Calls start(communicator, given). Without a request waits for the operation.
 template <class Start>
 rondo_status run(rondo_communicator* communicator, const rondo_call* call, rondo_request** request,
                  const Start& start) noexcept {
   return guarded([&] {
     if (request != nullptr) *request = nullptr;
     if (communicator == nullptr) throw Error(Errc::invalid_argument, "communicator is NULL");
-    Work work = start(communicator->value, options_of(call));
+    Work work = start(communicator->value, Given(call));
     if (request == nullptr) return work.wait();
     *request = reinterpret_cast<rondo_request*>(work.release());
   });
@@ -101,146 +121,149 @@ extern "C" {
 rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in, void* out,
                               size_t count, rondo_dtype type, rondo_op op, const rondo_call* call,
                               rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.all_reduce(buffer(in, count, type), buffer(out, count, type),
-                        narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.all_reduce(given.buffer(in, count, type), given.buffer(out, count, type),
+                        narrow<ReduceOp>(op, RONDO_BIT_XOR), given.options);
   });
 }
 
 rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void* out, size_t count,
                           rondo_dtype type, rondo_op op, int root, const rondo_call* call,
                           rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.reduce(buffer(in, count, type), buffer(out, count, type),
-                    narrow<ReduceOp>(op, RONDO_BIT_XOR), root, options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.reduce(given.buffer(in, count, type), given.buffer(out, count, type),
+                    narrow<ReduceOp>(op, RONDO_BIT_XOR), root, given.options);
   });
 }
 
 rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in, void* out,
                              size_t count, rondo_dtype type, int root, const rondo_call* call,
                              rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.broadcast(buffer(in, count, type), buffer(out, count, type), root, options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.broadcast(given.buffer(in, count, type), given.buffer(out, count, type), root,
+                       given.options);
   });
 }
 
 rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in, void* out,
                               size_t count, rondo_dtype type, const rondo_call* call,
                               rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.all_gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.all_gather(given.buffer(in, count, type),
+                        given.buffer(out, all_blocks(c, count), type), given.options);
   });
 }
 
 rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in, void* out,
                                   size_t count, rondo_dtype type, rondo_op op,
                                   const rondo_call* call, rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.reduce_scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type),
-                            narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.reduce_scatter(given.buffer(in, all_blocks(c, count), type),
+                            given.buffer(out, count, type), narrow<ReduceOp>(op, RONDO_BIT_XOR),
+                            given.options);
   });
 }
 
 rondo_status rondo_gather(rondo_communicator* communicator, const void* in, void* out, size_t count,
                           rondo_dtype type, int root, const rondo_call* call,
                           rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), root,
-                    options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.gather(given.buffer(in, count, type), given.buffer(out, all_blocks(c, count), type),
+                    root, given.options);
   });
 }
 
 rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
                            size_t count, rondo_dtype type, int root, const rondo_call* call,
                            rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type), root,
-                     options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.scatter(given.buffer(in, all_blocks(c, count), type), given.buffer(out, count, type),
+                     root, given.options);
   });
 }
 
 rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in, void* out,
                               size_t count, rondo_dtype type, const rondo_call* call,
                               rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
     const std::size_t all = all_blocks(c, count);
-    return c.all_to_all(buffer(in, all, type), buffer(out, all, type), options);
+    return c.all_to_all(given.buffer(in, all, type), given.buffer(out, all, type), given.options);
   });
 }
 
 rondo_status rondo_all_gather_v(rondo_communicator* communicator, const void* in, void* out,
                                 const size_t* counts, rondo_dtype type, const rondo_call* call,
                                 rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
     const auto each = counts_of(c, counts, "counts");
-    return c.all_gather_v(buffer(in, each[static_cast<std::size_t>(c.rank())], type),
-                          buffer(out, total(each), type), each, options);
+    return c.all_gather_v(given.buffer(in, each[static_cast<std::size_t>(c.rank())], type),
+                          given.buffer(out, total(each), type), each, given.options);
   });
 }
 
 rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator, const void* in, void* out,
                                     const size_t* counts, rondo_dtype type, rondo_op op,
                                     const rondo_call* call, rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
     const auto each = counts_of(c, counts, "counts");
-    return c.reduce_scatter_v(buffer(in, total(each), type),
-                              buffer(out, each[static_cast<std::size_t>(c.rank())], type), each,
-                              narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
+    return c.reduce_scatter_v(given.buffer(in, total(each), type),
+                              given.buffer(out, each[static_cast<std::size_t>(c.rank())], type),
+                              each, narrow<ReduceOp>(op, RONDO_BIT_XOR), given.options);
   });
 }
 
 rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in,
                                 const size_t* send_counts, void* out, const size_t* receive_counts,
                                 rondo_dtype type, const rondo_call* call, rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
     const auto sends = counts_of(c, send_counts, "send_counts"),
                receives = counts_of(c, receive_counts, "receive_counts");
-    return c.all_to_all_v(buffer(in, total(sends), type), sends, buffer(out, total(receives), type),
-                          receives, options);
+    return c.all_to_all_v(given.buffer(in, total(sends), type), sends,
+                          given.buffer(out, total(receives), type), receives, given.options);
   });
 }
 
 rondo_status rondo_barrier(rondo_communicator* communicator, const rondo_call* call,
                            rondo_request** request) {
   return run(communicator, call, request,
-             [&](Communicator& c, const OpOptions& options) { return c.barrier(options); });
+             [&](Communicator& c, const Given& given) { return c.barrier(given.options); });
 }
 
 rondo_status rondo_send(rondo_communicator* communicator, const void* in, size_t count,
                         rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
                         rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.send(buffer(in, count, type), peer, tag, options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.send(given.buffer(in, count, type), peer, tag, given.options);
   });
 }
 
 rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count,
                            rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
                            rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.receive(buffer(out, count, type), peer, tag, options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.receive(given.buffer(out, count, type), peer, tag, given.options);
   });
 }
 
 rondo_status rondo_receive_any(rondo_communicator* communicator, void* out, size_t count,
                                rondo_dtype type, uint32_t tag, const rondo_call* call,
                                rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.receive_any(buffer(out, count, type), tag, options);
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
+    return c.receive_any(given.buffer(out, count, type), tag, given.options);
   });
 }
 
 rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer* transfers,
                          size_t transfer_count, const rondo_call* call, rondo_request** request) {
-  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+  return run(communicator, call, request, [&](Communicator& c, const Given& given) {
     if (transfers == nullptr && transfer_count != 0)
       throw Error(Errc::invalid_argument, "transfers is NULL");
     std::vector<Transfer> all;
     all.reserve(transfer_count);
     for (const rondo_transfer& t : std::span(transfers, transfer_count))
       all.push_back({t.receive != 0 ? Transfer::Kind::receive : Transfer::Kind::send,
-                     buffer(t.data, t.count, t.type), t.peer, t.tag});
-    return c.batch(all, options);
+                     given.buffer(t.data, t.count, t.type), t.peer, t.tag});
+    return c.batch(all, given.options);
   });
 }
 }

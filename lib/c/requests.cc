@@ -57,6 +57,10 @@ rondo_status rondo_poll(rondo_request* request, uint64_t timeout_ms, int* done) 
   return look(share(request), timeout_ms, done);
 }
 
+rondo_status rondo_join(rondo_request* request, void* stream) {
+  return guarded([&] { share(request).join(stream); });
+}
+
 void rondo_release(rondo_request* request) {
   const Work last(operation_of(request));
 }
