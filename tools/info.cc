@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/text.h"
 #include "tools/bind.h"
@@ -48,6 +49,35 @@ void print_cores(const SystemInfo& info) {
   if (!info.quota_risk.empty()) line("warning", info.quota_risk);
 }
 
+std::string yes_unless(std::string_view why) {
+  return why.empty() ? "yes" : fmt::format("no: {}", why);
+}
+
+void print_gpu(const GpuInfo& gpu, std::size_t gpus) {
+  const std::string name = fmt::format("gpu {}", gpu.device);
+  line(name, fmt::format("{}, {}, {}, {}, compute capability {}.{}", gpu.name, gpu.pci_address,
+                         gpu.uuid, base::describe_bytes(gpu.memory_bytes), gpu.capability_major,
+                         gpu.capability_minor));
+  if (gpus > 1) {
+    std::vector<std::string> peers;
+    for (const int peer : gpu.peers) peers.push_back(std::to_string(peer));
+    line(name + " peers",
+         peers.empty() ? "it reaches the memory of no other GPU directly"
+                       : fmt::format("it reaches the memory of GPU {} directly", join(peers)));
+  }
+  line(name + " sharing",
+       fmt::format("between processes as descriptors: {}; by legacy IPC handles: {}",
+                   yes_unless(gpu.why_no_descriptors), yes_unless(gpu.why_no_handles)));
+  if (!gpu.why_exclusive.empty()) line(name + " processes", gpu.why_exclusive);
+  if (!gpu.error.empty()) line(name + " error", gpu.error);
+}
+
+void print_gpus(const GpuReport& report) {
+  if (!report.driver_version.empty()) line("cuda driver", "for CUDA " + report.driver_version);
+  if (!report.why.empty()) line("gpus", "none: " + report.why);
+  for (const GpuInfo& gpu : report.gpus) print_gpu(gpu, report.gpus.size());
+}
+
 void print_info(const SystemInfo& info) {
   line("version", info.version);
   line("host", info.host);
@@ -68,6 +98,7 @@ void print_info(const SystemInfo& info) {
   for (const RdmaPortInfo& port : info.rdma_ports)
     line(fmt::format("rdma {}:{}", port.device, port.port),
          fmt::format("{}: {}", port.usable ? "usable" : "not used", port.text));
+  print_gpus(gather_gpus());
   for (const LimitInfo& limit : info.limits)
     line("limit", fmt::format("{} {}, at most {}", limit.name, limit_text(limit.soft),
                               limit_text(limit.hard)));
@@ -96,7 +127,8 @@ void print_needs(int ranks, int on_host, const Options& options) {
 
 void add_info(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
-      "info", "Show what Rondo sees here: transports, interfaces, limits, environment, its place");
+      "info",
+      "Show what Rondo sees here: transports, interfaces, GPUs, limits, environment, its place");
   auto interfaces = std::make_shared<std::string>();
   command->add_option(
       "--interfaces", *interfaces,

@@ -36,6 +36,33 @@ struct RdmaPortInfo {
   std::string text;  // "RoCE v2 (IPv4), GID 1 10.0.0.7 on eth2, MTU 4096"; or why it is not usable
 };
 
+// A GPU, as CUDA's driver describes it.
+struct GpuInfo {
+  int device = 0;           // its number, for Buffer::device
+  std::string name;         // "NVIDIA H100 80GB HBM3"
+  std::string pci_address;  // "0000:17:00.0"
+  std::string uuid;         // "GPU-9f6e8c0a-...", as nvidia-smi -L prints it
+  std::uint64_t memory_bytes = 0;
+  int capability_major = 0, capability_minor = 0;  // the compute capability, 9.0
+  bool integrated = false;                         // it shares the memory of the processor
+  // The GPUs of this process whose memory this one can reach directly. The driver says so; an
+  // IOMMU, or a virtual machine, can still be in the way.
+  std::vector<int> peers;
+  // Why processes of a host cannot share its memory by descriptors of virtual memory (cuMemCreate)
+  // or by legacy handles (cuIpcGetMemHandle); empty when they can.
+  std::string why_no_descriptors, why_no_handles;
+  // Why several processes cannot use it at once; empty when they can.
+  std::string why_exclusive;
+  std::string error;  // what the driver would not tell
+};
+
+// What CUDA's driver tells of this process's GPUs.
+struct GpuReport {
+  std::string driver_version;  // the newest CUDA that the driver knows: "13.0"
+  std::vector<GpuInfo> gpus;
+  std::string why;  // why there is no GPU, with the remedy
+};
+
 // A resource limit of this process; no value means unlimited.
 struct LimitInfo {
   std::string name;  // "open files", "locked memory (bytes)"
@@ -83,6 +110,11 @@ struct SystemInfo {
 
 // Never throws for a bad environment or bad filters: the fields say what is wrong.
 RONDO_API SystemInfo gather_info(const Options& options);
+
+// Asks CUDA's driver for the GPUs. Throws nothing for a missing driver: see GpuReport::why. The
+// first use of the driver in a process takes up to a second, so this is not part of gather_info().
+// Makes no context: no memory of a GPU is used, and an exclusive GPU stays free.
+RONDO_API GpuReport gather_gpus();
 
 // What one rank of a communicator needs from its process and host: the table of docs/limits.md.
 struct NeedsInfo {

@@ -10,6 +10,7 @@
 #include <rondo/constants.h>
 #include <rondo/convert.h>
 #include <rondo/error.h>
+#include <rondo/gpu.h>
 #include <rondo/gradients.h>
 #include <rondo/info.h>
 #include <rondo/metrics.h>

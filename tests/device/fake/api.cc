@@ -69,6 +69,8 @@ int attribute_of(int attribute, int ordinal) {
       return 32;
     case 16:  // MULTIPROCESSOR_COUNT
       return 16;
+    case 18:  // INTEGRATED: such a GPU has no legacy IPC
+      return settings().ipc ? 0 : 1;
     case 19:  // CAN_MAP_HOST_MEMORY
     case 41:  // UNIFIED_ADDRESSING
     case 91:  // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
