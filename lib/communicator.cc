@@ -51,12 +51,15 @@ std::string Communicator::describe_peer(int peer) const {
   return state_->describe_peer(peer);
 }
 
-std::string Communicator::algorithm(Collective operation, std::size_t count, DType type) const {
-  return std::string(schedules::name_of(state_->plan(operation, count, type).algorithm));
+std::string Communicator::algorithm(Collective operation, std::size_t count, DType type,
+                                    int device) const {
+  return std::string(
+      schedules::name_of(state_->plan(operation, count, type, device >= 0).algorithm));
 }
 
-std::string Communicator::describe(Collective operation, std::size_t count, DType type) const {
-  const plan::Plan plan = state_->plan(operation, count, type);
+std::string Communicator::describe(Collective operation, std::size_t count, DType type,
+                                   int device) const {
+  const plan::Plan plan = state_->plan(operation, count, type, device >= 0);
   return fmt::format("{} over {}, segments of {}, {} in flight", schedules::name_of(plan.algorithm),
                      state_->transport_name(), base::describe_bytes(plan.segment_bytes),
                      plan.depth);
