@@ -38,6 +38,7 @@ struct Letter {
 }  // namespace
 
 TEST_CASE("fake: a copy is late, and what it reads is read late") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const PinnedMemory from(one.gpu, 4), to(one.gpu, 4);
   const DeviceMemory memory(one.gpu, 4);
@@ -65,6 +66,7 @@ TEST_CASE("fake: a copy is late, and what it reads is read late") {
 }
 
 TEST_CASE("fake: streams interleave in an order that the seed draws") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream first(one.gpu), second(one.gpu);
   Letters order;
@@ -85,6 +87,7 @@ TEST_CASE("fake: streams interleave in an order that the seed draws") {
 }
 
 TEST_CASE("fake: a large copy or fill runs in pieces, between which other streams run") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const std::size_t bytes = 64 * 262144;
   const DeviceMemory memory(one.gpu, bytes), other(one.gpu, bytes);
@@ -113,6 +116,7 @@ TEST_CASE("fake: a large copy or fill runs in pieces, between which other stream
 }
 
 TEST_CASE("fake: an event is about its most recent record, at the time of the call") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream first(one.gpu), second(one.gpu);
   Stream third(one.gpu);
@@ -135,6 +139,7 @@ TEST_CASE("fake: an event is about its most recent record, at the time of the ca
 }
 
 TEST_CASE("fake: an event may be destroyed before its record has ended") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream first(one.gpu);
   Stream second(one.gpu);
@@ -152,6 +157,7 @@ TEST_CASE("fake: an event may be destroyed before its record has ended") {
 }
 
 TEST_CASE("fake: a destroyed stream ends its work") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   Event ended(one.gpu);
   Letters order;
@@ -172,6 +178,7 @@ TEST_CASE("fake: a destroyed stream ends its work") {
 }
 
 TEST_CASE("fake: freeing memory waits for work, without letting TSan see an order") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream stream(one.gpu);
   Event ended(one.gpu);
@@ -186,6 +193,7 @@ TEST_CASE("fake: freeing memory waits for work, without letting TSan see an orde
 }
 
 TEST_CASE("fake: a stream that captures enqueues nothing") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream stream(one.gpu);
   Event event(one.gpu);
@@ -210,6 +218,7 @@ TEST_CASE("fake: a stream that captures enqueues nothing") {
 }
 
 TEST_CASE("fake: calls fail when tests ask for it") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream stream(one.gpu);
   Event event(one.gpu);
@@ -236,6 +245,7 @@ TEST_CASE("fake: calls fail when tests ask for it") {
 }
 
 TEST_CASE("fake: an error of work is sticky for its GPU and drops what follows") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Gpu other(one.driver, 1);
   const Stream stream(one.gpu);
@@ -261,6 +271,7 @@ TEST_CASE("fake: an error of work is sticky for its GPU and drops what follows")
 }
 
 TEST_CASE("fake: a kernel that reaches beyond memory breaks the GPU") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const DeviceMemory memory(one.gpu, 100);
   const Stream stream(one.gpu);
@@ -283,6 +294,7 @@ TEST_CASE("fake: a kernel that reaches beyond memory breaks the GPU") {
 }
 
 TEST_CASE("fake: host functions must not call the driver") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream stream(one.gpu);
   struct Call {
@@ -301,6 +313,7 @@ TEST_CASE("fake: host functions must not call the driver") {
 }
 
 TEST_CASE("fake: the driver knows what an address is") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const PinnedMemory pinned(one.gpu, 100);
   const DeviceMemory memory(one.gpu, 1000);
@@ -358,6 +371,7 @@ TEST_CASE("fake: the driver knows what an address is") {
 }
 
 TEST_CASE("fake: copies beyond an allocation fail at the call") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const PinnedMemory pinned(one.gpu, 1000);
   const DeviceMemory memory(one.gpu, 1000), other(one.gpu, 1000);
@@ -383,6 +397,7 @@ TEST_CASE("fake: copies beyond an allocation fail at the call") {
 }
 
 TEST_CASE("fake: a GPU has only so much memory") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   std::size_t total = 0;
   REQUIRE(one.driver.device_total_memory(&total, 0) == success);
@@ -394,6 +409,7 @@ TEST_CASE("fake: a GPU has only so much memory") {
 }
 
 TEST_CASE("fake: peers reach each other unless a test says no") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Gpu other(one.driver, 1);
   int can = 0;
@@ -409,6 +425,7 @@ TEST_CASE("fake: peers reach each other unless a test says no") {
 }
 
 TEST_CASE("fake: calls that may block are counted, and forbidden where a test says so") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream stream(one.gpu);
   Event event(one.gpu);
@@ -434,6 +451,7 @@ TEST_CASE("fake child: blocks where it must not", "[.child]") {
 }
 
 TEST_CASE("fake: a copy of memory that is not pinned is an error of the test") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("fake child: copies to memory that is not pinned");
   CHECK(ended.status == aborted);
   CHECK_THAT(ended.output, Contains("fake CUDA: cuMemcpyDtoHAsync: not all of 101 bytes are pinned "
@@ -452,6 +470,7 @@ TEST_CASE("fake child: copies to memory that is not pinned", "[.child]") {
 }
 
 TEST_CASE("fake: memory that goes away before its copy is an error of the test") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("fake child: unregisters memory too early");
   CHECK(ended.status == aborted);
   CHECK_THAT(ended.output,
@@ -473,6 +492,7 @@ TEST_CASE("fake child: unregisters memory too early", "[.child]") {
 }
 
 TEST_CASE("fake: waiting for a stream that a test holds does not hang for ever") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("fake child: frees memory of a stream that is held", "hang_s=1");
   CHECK(ended.status == aborted);
   CHECK_THAT(ended.output, Contains("fake CUDA: cuMemFree has waited 1 s for stream 1 of GPU 0, "
@@ -489,6 +509,7 @@ TEST_CASE("fake child: frees memory of a stream that is held", "[.child]") {
 }
 
 TEST_CASE("fake: the host cannot touch memory of a GPU") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("fake child: touches memory of a GPU");
   CHECK(ended.status == 128 + SIGSEGV);
 }
@@ -501,6 +522,7 @@ TEST_CASE("fake child: touches memory of a GPU", "[.child]") {
 }
 
 TEST_CASE("fake: objects that are alive at the end are told") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("fake child: keeps objects");
   CHECK(ended.status == 97);
   CHECK_THAT(ended.output, Contains("fake CUDA: the process ends with 2 contexts alive"));
@@ -518,6 +540,7 @@ TEST_CASE("fake child: keeps objects", "[.child]") {
 }
 
 TEST_CASE("fake: settings that are wrong are told") {
+  if (FakeCuda::missing()) return;
   CHECK_THAT(run_own("fake child: keeps objects", "gpus").output, Contains("is not KEY=VALUE"));
   CHECK_THAT(run_own("fake child: keeps objects", "gpu=1").output,
              Contains("there is no setting gpu"));

@@ -33,6 +33,7 @@ long objects_alive(const FakeCuda& fake) {
 }  // namespace
 
 TEST_CASE("device: each object of the driver is released once, also after a move") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   REQUIRE(one.fake.alive(rondo_fake_contexts) == 1);
   const long before = objects_alive(one.fake);
@@ -60,6 +61,7 @@ TEST_CASE("device: each object of the driver is released once, also after a move
 }
 
 TEST_CASE("device: objects make the context current themselves, and only for the call") {
+  if (FakeCuda::missing()) return;
   const LoadedDriver loaded = load_driver();
   REQUIRE(loaded.driver != nullptr);
   const Gpu gpu(*loaded.driver, 1);
@@ -102,6 +104,7 @@ TEST_CASE("device: bytes go to a GPU, on it and back") {
 }
 
 TEST_CASE("device: a kernel runs after what its stream held before it") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const PinnedMemory to(one.gpu, 100);
   const DeviceMemory memory(one.gpu, 100);
@@ -130,6 +133,7 @@ TEST_CASE("device: a kernel runs after what its stream held before it") {
 }
 
 TEST_CASE("device: errors name the function, the GPU and the driver's words") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   CHECK(gpu_count(one.driver) == 2);
   CHECK_THROWS_WITH(Gpu(one.driver, 2),
@@ -162,6 +166,7 @@ TEST_CASE("device: errors name the function, the GPU and the driver's words") {
 }
 
 TEST_CASE("device: objects of a broken GPU are released without a word") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const long before = objects_alive(one.fake);
   {
@@ -179,6 +184,7 @@ TEST_CASE("device: objects of a broken GPU are released without a word") {
 }
 
 TEST_CASE("device: in a forked child nothing calls the driver") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   std::optional<Event> event(one.gpu);
   std::optional<PinnedMemory> pinned(std::in_place, one.gpu, 1);
@@ -205,6 +211,7 @@ TEST_CASE("device: in a forked child nothing calls the driver") {
 }
 
 TEST_CASE("device: a driver that does not start says why") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("device child: says the obstacle", "init=100");
   CHECK_THAT(ended.output,
              Contains("the CUDA driver does not start: cuInit: CUDA_ERROR_NO_DEVICE (no "
@@ -213,6 +220,7 @@ TEST_CASE("device: a driver that does not start says why") {
 }
 
 TEST_CASE("device: without a driver the obstacle names the library and the remedy") {
+  if (FakeCuda::missing()) return;
   const Ended ended = run_own("device child: says the obstacle", "", "LD_LIBRARY_PATH=");
   if (ended.output.find("there is a driver") != std::string::npos) return;  // the real one
   CHECK_THAT(ended.output,
@@ -221,6 +229,7 @@ TEST_CASE("device: without a driver the obstacle names the library and the remed
 }
 
 TEST_CASE("device: a driver that lacks a function is too old") {
+  if (FakeCuda::missing()) return;
   const Ended ended =
       run_own("device child: says the obstacle", "", "LD_LIBRARY_PATH=\"$RONDO_TEST_OLD_CUDA\"");
   CHECK_THAT(ended.output, Contains("libcuda.so.1 has no cuGetErrorName: it is older than CUDA 12; "

@@ -87,6 +87,7 @@ IpcMemoryHandle handle_of(const std::string& text) {
 }  // namespace
 
 TEST_CASE("fake: an allocation that is exported is the same memory after import") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   std::size_t granularity = 0;
   const AllocationProperties properties;
@@ -111,6 +112,7 @@ TEST_CASE("fake: an allocation that is exported is the same memory after import"
 }
 
 TEST_CASE("fake: an allocation reaches another process as a descriptor") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const AllocationHandle handle = create(one);
   const int descriptor = export_descriptor(one, handle);
@@ -137,6 +139,7 @@ TEST_CASE("fake child: imports", "[.child]") {
 }
 
 TEST_CASE("fake: a handle opens in another process and not in its own") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const DeviceMemory memory(one.gpu, 5000);
   one.fake.write(memory.address(), "parent", 7);
@@ -184,6 +187,7 @@ TEST_CASE("fake child: opens a handle", "[.child]") {
 }
 
 TEST_CASE("fake: memory may not be shared where a test says so") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const DeviceMemory memory(one.gpu, 5000);
   const Mapped mapped(one, create(one));
@@ -207,6 +211,7 @@ TEST_CASE("fake: memory may not be shared where a test says so") {
 }
 
 TEST_CASE("fake: mapped memory is used as other memory is, once access is given") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   const Stream stream(one.gpu);
   const CudaDriver& driver = one.driver;
@@ -241,6 +246,7 @@ TEST_CASE("fake: mapped memory is used as other memory is, once access is given"
 }
 
 TEST_CASE("fake: two processes name the same GPU by the same UUID") {
+  if (FakeCuda::missing()) return;
   const OneGpu one;
   Uuid first{}, second{};
   char bus[16];

@@ -152,6 +152,7 @@ void run_seed(std::uint64_t seed) {
 }
 
 TEST_CASE("faults of GPUs by seed") {
+  if (FakeCuda::missing()) return;
   const char* const count = std::getenv("RONDO_TEST_GPU_SEEDS");
   const int seeds = count != nullptr ? std::atoi(count) : few_cases() ? 30 : 120;
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<std::uint64_t>(seed));
@@ -159,6 +160,7 @@ TEST_CASE("faults of GPUs by seed") {
 
 // After any of these a new communicator works.
 TEST_CASE("a GPU is usable after a failure of a communicator") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   for (const auto kind : {Kind::held, Kind::abort}) {
     Setup setup;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of this process, each with a GPU of the fake driver (tests/device/fake).
+// Ranks as threads of this process, each with a GPU: of the fake driver (tests/device/fake) or a
+// real one.
 #pragma once
 
 #include <cstdint>
@@ -53,11 +54,11 @@ class GpuFloats {
   std::size_t count_;
 };
 
-// run_communicators, with a GPU for each rank: rank % 2.
+// run_communicators, with a GPU for each rank, in turn.
 inline void run_on_gpus(const Setup& setup, std::string_view what,
                         const std::function<void(Communicator&, OnGpu&)>& function) {
   run_communicators(setup, what, [&](Communicator& communicator, int rank) {
-    OnGpu on(rank % 2);
+    OnGpu on(rank % gpus_of_tests());
     function(communicator, on);
   });
 }

@@ -41,6 +41,7 @@ void finish(const OnGpu& on, const device::Stream& stream) {
 }
 
 TEST_CASE("an operation comes after what was enqueued on its stream before") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
     Setup setup;
@@ -68,6 +69,7 @@ TEST_CASE("an operation comes after what was enqueued on its stream before") {
 
 // The stream of a broadcast's receiver still reads the output when the data has come.
 TEST_CASE("results are not stored before the stream has reached the call") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   Setup setup;
   run_on_gpus(setup, "store", [&](Communicator& c, OnGpu& on) {
@@ -137,6 +139,7 @@ TEST_CASE("operations on GPU memory end while nobody waits") {
 
 // A rank that polled all the time would ask some hundred thousand times.
 TEST_CASE("a rank that waits for its GPU sleeps") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   for (const Over over : {Over::tcp, Over::shm}) {
     Setup setup;
@@ -162,6 +165,7 @@ TEST_CASE("a rank that waits for its GPU sleeps") {
 }
 
 TEST_CASE("a stream that never gets to the call is named at the deadline") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   Setup setup;
   setup.size = 3;
@@ -190,6 +194,7 @@ TEST_CASE("a stream that never gets to the call is named at the deadline") {
 
 // Waiting and driving must not call what may block in CUDA; here the fake aborts if they do.
 TEST_CASE("waiting calls nothing that may block") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   Setup setup;
   setup.size = 3;

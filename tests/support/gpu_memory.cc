@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 namespace rondo::testing {
 
@@ -13,6 +14,15 @@ namespace {
 constexpr std::size_t step_bytes = 256 << 10;
 
 }  // namespace
+
+int gpus_of_tests() {
+  static const int gpus = [] {
+    const device::LoadedDriver loaded = device::load_driver();
+    if (!loaded.driver) throw std::runtime_error(loaded.obstacle);
+    return std::min(2, device::gpu_count(*loaded.driver));
+  }();
+  return gpus;
+}
 
 GpuCopier::GpuCopier(const device::Gpu& gpu) : gpu_(gpu), memory_(gpu, step_bytes), queue_(gpu) {}
 

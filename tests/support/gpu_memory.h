@@ -13,6 +13,10 @@
 
 namespace rondo::testing {
 
+// How many GPUs tests use: two, or the one that there is. Throws std::runtime_error where there is
+// none. Thread-safe.
+int gpus_of_tests();
+
 // Copies to and from a GPU, and waits for each copy. Thread-bound.
 class GpuCopier {
  public:

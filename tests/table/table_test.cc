@@ -146,7 +146,8 @@ enum class Given { plain, registered, on_gpu };
 void run_list(Communicator& communicator, const std::vector<Case>& cases, Given given) {
   std::optional<device::Gpus> gpus;
   std::optional<GpuCopier> copier;
-  if (given == Given::on_gpu) copier.emplace(gpus.emplace().gpu(communicator.rank() % 2));
+  if (given == Given::on_gpu)
+    copier.emplace(gpus.emplace().gpu(communicator.rank() % gpus_of_tests()));
   std::deque<Trial> trials;
   for (const Case& what : cases) {
     if (trials.size() == in_flight) {
@@ -259,8 +260,8 @@ TEST_CASE("table: shm") {
     run_table(Over::shm, size, algorithm);
 }
 
-// Ranks as threads of one process, on two GPUs: over the fake driver (tests/device/fake) or a real
-// one.
+// Ranks as threads of one process, on one or two GPUs: over the fake driver (tests/device/fake) or
+// a real one.
 TEST_CASE("table: gpu", "[.gpu]") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(1, 2, 3, 5, 8);
