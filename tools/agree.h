@@ -26,4 +26,10 @@ inline std::uint64_t sum_over_ranks(Communicator& communicator, std::uint64_t va
   return value;
 }
 
+inline double sum_over_ranks(Communicator& communicator, double value) {
+  const Buffer buffer = buffer_of(std::span(&value, 1));
+  communicator.all_reduce(buffer, buffer, ReduceOp::sum).wait();
+  return value;
+}
+
 }  // namespace rondo::tools

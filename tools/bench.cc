@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "tools/agree.h"
+#include "tools/bench_gpu.h"
 #include "tools/bench_options.h"
 #include "tools/bind.h"
 #include "tools/ceiling.h"
@@ -21,6 +22,7 @@
 #include "tools/copy_ceiling.h"
 #include "tools/core_ceiling.h"
 #include "tools/device_ceiling.h"
+#include "tools/gpu_ceiling.h"
 #include "tools/launch.h"
 #include "tools/measure.h"
 #include "tools/output.h"
@@ -58,12 +60,14 @@ class Bench {
  private:
   bool is_first() const { return communicator_.rank() == 0; }
   void open_files();
+  void open_gpu();
   template <class Function>
   void deliver(Function function);
   bool delivered();
   void find_transports();
   void find_binding();
   void describe();
+  void describe_gpu() const;
   void describe_peers();
   bool measure_all(Measurement& measurement);
   bool measure_size(Measurement& measurement, std::uint64_t bytes);
@@ -74,6 +78,7 @@ class Bench {
 
   const BenchOptions& options_;
   Communicator communicator_;
+  std::optional<BenchGpu> gpu_;  // no value: the buffers are in host memory
   Setting setting_;
   Progress progress_;
   std::string now_;  // what is being measured, for the progress line
@@ -96,6 +101,12 @@ void Bench::open_files() {
   }
   if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
   throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
+}
+
+void Bench::open_gpu() {
+  if (!options_.device.on_gpus) return;
+  gpu_ = tools::open_gpu(communicator_, options_.device, options_.buffer_bytes(), options_.ceiling);
+  setting_.gpu = &*gpu_;
 }
 
 // Calls a function that prints or writes, on rank 0 only. After the first that fails it calls none.
@@ -181,8 +192,21 @@ void Bench::describe() {
       print("# ranks {} to {} on {}\n", first, end - 1, hosts[first].data());
     }
     print("# rank 0 is {}\n", tools::describe(setting_.bound, setting_.processors));
+    describe_gpu();
     describe_peers();
   });
+}
+
+// Prints which GPU rank 0 uses, and what bounds operations that are staged.
+void Bench::describe_gpu() const {
+  if (!gpu_) return;
+  print("# rank 0 uses GPU {}: {}, {}; staged through {}\n", gpu_->info.device, gpu_->info.name,
+        base::describe_bytes(gpu_->info.memory_bytes), gpu_staging);
+  if (gpu_->to_host > 0)
+    print(
+        "# copies between GPU {} and pinned memory reach {:.1f} GB/s to the GPU, {:.1f} GB/s to "
+        "the host\n",
+        gpu_->info.device, gpu_->to_gpu, gpu_->to_host);
 }
 
 // Measures the ceiling of such a row now. When it cannot, it returns 0 and reports the cause once.
@@ -255,6 +279,12 @@ int Bench::verdict() const {
 
 // All ranks choose the same.
 void Bench::choose_ceiling(Measurement& measurement) {
+  if (gpu_) {
+    ceiling_ = std::make_unique<GpuCeiling>(
+        communicator_, gpu_->measures ? gpu_->stream.get() : nullptr, gpu_->copy_bytes());
+    setting_.ceiling_of = CeilingOf::gpu;
+    return;
+  }
   // Where some ranks share memory, writes around the ring of all ranks would load other links.
   if (setting_.transport == "rdma") {
     auto device =
@@ -294,10 +324,12 @@ void Bench::choose_ceiling(Measurement& measurement) {
 
 void Bench::measure() {
   Measurement measurement(
-      communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
+      communicator_, options_,
+      [this](std::uint64_t iteration, std::uint64_t of) {
         if (progress_.active())
           progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
-      });
+      },
+      gpu_ ? gpu_->stream.get() : nullptr);
   if (options_.ceiling && communicator_.size() > 1) choose_ceiling(measurement);
   deliver([&] {
     if (setting_.table) print_header(setting_);
@@ -315,6 +347,7 @@ void Bench::measure() {
 
 int Bench::run() {
   open_files();
+  open_gpu();
   find_transports();
   if (is_first()) find_binding();
   deliver([&] { results_->begin(setting_); });
@@ -378,6 +411,7 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
     ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
   const SystemInfo info = gather_info(ranks_options);
   if (!info.interface_error.empty()) throw UsageError(info.interface_error);
+  if (options.device.on_gpus) choose_gpus(options.device, {ranks, options.buffer_bytes()});
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) *
                         static_cast<double>(options.in_a_row) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
@@ -417,6 +451,14 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
       "of\n"
       "           an all-reduce that only brings data from core to core and sums it\n"
+      "  gpu      with --device cuda: memory traffic, the bytes that all ranks must load and "
+      "store\n"
+      "           together, over p50; the ceiling is what copies of 256 MiB (or a 64th of a "
+      "smaller\n"
+      "           GPU's memory) within the GPUs reach, all GPUs at once, on one rank of each. A\n"
+      "           staged operation reaches less: two lines above the table say what copies "
+      "between\n"
+      "           the GPU and pinned memory reach\n"
       "  memcpy   in all other cases where all ranks share memory: memory traffic, the bytes\n"
       "           that they must load and store together, over p50; the ceiling is what they\n"
       "           reach when all memcpy as many bytes at once\n"

@@ -281,6 +281,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--bind", flags.bind,
       "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
       "node; none: not at all (default: core while there are enough, else numa)");
+  add("--device", flags.device,
+      "Where the buffers are: cpu (default), cuda (all GPUs of a host) or cuda:0,1 (these GPUs). "
+      "Rank r of a host uses GPU r modulo their number");
   add("--transport", flags.transport,
       "Transports that may be used: shm, rdma, tcp (default: shm within a host; between hosts rdma "
       "where devices reach each other, else tcp)");
@@ -304,7 +307,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   command.add_flag(
       "--no-ceiling", flags.no_ceiling,
       "Do not measure ceilings (plain sockets; writes of RDMA devices; where all ranks "
-      "share memory a bare all-reduce, or memcpy)");
+      "share memory a bare all-reduce, or memcpy; with --device cuda copies)");
   command.add_flag(
       "--allocate", flags.allocate,
       "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "
@@ -344,12 +347,18 @@ BenchOptions interpret(const BenchFlags& flags) {
         "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
   options.allocate = flags.allocate;
+  options.device = DeviceChoice::parse(flags.device, options.operation);
   options.fresh = flags.fresh;
   refuse_one_file(flags);
   options.json = flags.json;
   options.csv = flags.csv;
   options.constants = flags.constants;
   options.connect = read_connect(flags, options.operation);
+  if (options.device.on_gpus && options.connect.algorithm == "direct")
+    throw UsageError(fmt::format(
+        "--device {}: the algorithm direct works on host memory that ranks share; leave "
+        "one of --device and --algorithm (or RONDO_ALGORITHM) out",
+        flags.device));
   if (!options.constants.empty()) options.connect.measure = true;
   if (!options.reduces()) options.ops = {ReduceOp::sum};
   if (options.operation == Collective::barrier) {

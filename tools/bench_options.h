@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench_gpu.h"
 #include "tools/bind.h"
 #include "tools/commands.h"
 #include "tools/operation.h"
@@ -23,7 +24,7 @@ struct BenchFlags {
   std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row, check,
       type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      deadline, bind;
+      deadline, bind, device;
   bool no_ceiling = false, allocate = false, fresh = false, one_way = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
@@ -43,6 +44,7 @@ struct BenchOptions {
   bool fresh = false;
   bool ceiling = true;
   bool allocate = false;                // buffers from Communicator::allocate
+  DeviceChoice device;                  // where the buffers are
   std::optional<int> ranks;             // of --ranks
   std::optional<Binding> binding;       // of --bind
   std::string json, csv, constants;     // files; empty: none; - is the standard output
@@ -58,6 +60,8 @@ struct BenchOptions {
   bool writes_anew() const { return check || fresh; }
   // False when the standard output is one of the files.
   bool shows_table() const;
+  // Bytes of the buffers of a rank, at most.
+  std::uint64_t buffer_bytes() const { return 2 * sizes.back() * in_a_row; }
 };
 
 // Reads all flags; settle() checks what depends on the number of ranks. Throws UsageError that says

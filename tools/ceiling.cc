@@ -59,6 +59,8 @@ std::string_view name_of(CeilingOf what) noexcept {
       return "cores";
     case CeilingOf::device:
       return "device";
+    case CeilingOf::gpu:
+      return "gpu";
     default:
       return "none";
   }

@@ -22,18 +22,33 @@ std::size_t distance_of(std::size_t bytes) {
 }  // namespace
 
 Measurement::Measurement(Communicator& communicator, const BenchOptions& options,
-                         IterationHook hook)
+                         IterationHook hook, GpuStream* gpu)
     : communicator_(communicator),
       options_(options),
       iterations_(communicator, options, std::move(hook)),
+      gpu_(gpu),
       pattern_(Call{Collective::barrier}) {
   works_.resize(options.in_a_row);
+  if (gpu != nullptr) call_options_.stream = gpu->get();
   const std::size_t largest = options.sizes.back();
   if (largest == 0) return;
   const std::size_t bytes =
       options.in_a_row == 1 ? largest : distance_of(largest) * options.in_a_row;
-  in_ = options.allocate ? communicator.allocate(bytes) : Memory(bytes);
-  out_ = options.allocate ? communicator.allocate(bytes) : Memory(bytes);
+  in_ = take(bytes);
+  out_ = take(bytes);
+}
+
+BenchMemory Measurement::take(std::size_t bytes) {
+  if (gpu_ == nullptr)
+    return BenchMemory(options_.allocate ? communicator_.allocate(bytes) : Memory(bytes));
+  return {options_.allocate ? communicator_.allocate(bytes, device())
+                            : allocate_on_gpu(device(), bytes),
+          *gpu_};
+}
+
+// Where the host has what operations find at `data`, which is in one of the two memories.
+std::byte* Measurement::host(std::byte* data) const {
+  return (in_.holds(data) ? in_ : out_).host(data);
 }
 
 void Measurement::choose(DType type, ReduceOp op, int root) {
@@ -57,7 +72,7 @@ void Measurement::cut(std::size_t count) {
 Measurement::Operands Measurement::place(std::size_t count, bool in_place) const {
   const std::size_t own = counts_[static_cast<std::size_t>(call_.rank)];
   const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
-  Buffer in{in_.data(), count, call_.type, -1}, out{out_.data(), count, call_.type, -1};
+  Buffer in{in_.data(), count, call_.type, device()}, out{out_.data(), count, call_.type, device()};
   if (traits().gathers()) in.count = own, out.count = all;
   if (traits().scatters()) in.count = all, out.count = own;
   if (!in_place) return {in, out};
@@ -98,7 +113,7 @@ Measurement::Operands Measurement::operands_of(std::size_t call, const Operands&
 void Measurement::poison(const Operands& operands, bool in_place, std::uint64_t data) {
   if (!writes() || (in_place && reads() && !traits().gathers())) return;
   for_each_part(operands, [&](const Part& part) {
-    pattern_.poison(part.data, part.first, part.count, data, part.block);
+    pattern_.poison(host(part.data), part.first, part.count, data, part.block);
   });
 }
 
@@ -106,29 +121,29 @@ Work Measurement::start(const Operands& operands) {
   const auto& [in, out] = operands;
   switch (traits().operation) {
     case Collective::all_reduce:
-      return communicator_.all_reduce(in, out, call_.op);
+      return communicator_.all_reduce(in, out, call_.op, call_options_);
     case Collective::reduce:
-      return communicator_.reduce(in, out, call_.op, call_.root);
+      return communicator_.reduce(in, out, call_.op, call_.root, call_options_);
     case Collective::broadcast:
-      return communicator_.broadcast(in, out, call_.root);
+      return communicator_.broadcast(in, out, call_.root, call_options_);
     case Collective::all_gather:
-      return communicator_.all_gather(in, out);
+      return communicator_.all_gather(in, out, call_options_);
     case Collective::reduce_scatter:
-      return communicator_.reduce_scatter(in, out, call_.op);
+      return communicator_.reduce_scatter(in, out, call_.op, call_options_);
     case Collective::gather:
-      return communicator_.gather(in, out, call_.root);
+      return communicator_.gather(in, out, call_.root, call_options_);
     case Collective::scatter:
-      return communicator_.scatter(in, out, call_.root);
+      return communicator_.scatter(in, out, call_.root, call_options_);
     case Collective::all_to_all:
-      return communicator_.all_to_all(in, out);
+      return communicator_.all_to_all(in, out, call_options_);
     case Collective::all_gather_v:
-      return communicator_.all_gather_v(in, out, counts_);
+      return communicator_.all_gather_v(in, out, counts_, call_options_);
     case Collective::reduce_scatter_v:
-      return communicator_.reduce_scatter_v(in, out, counts_, call_.op);
+      return communicator_.reduce_scatter_v(in, out, counts_, call_.op, call_options_);
     case Collective::send:
       return exchange(operands);
     default:
-      return communicator_.barrier();
+      return communicator_.barrier(call_options_);
   }
 }
 
@@ -136,14 +151,14 @@ Work Measurement::exchange(const Operands& operands) {
   const int receiver = (call_.rank + 1) % call_.size;
   const std::array transfers{Transfer{Transfer::Kind::receive, operands.out, sender()},
                              Transfer{Transfer::Kind::send, operands.in, receiver}};
-  return communicator_.batch(transfers);
+  return communicator_.batch(transfers, call_options_);
 }
 
 std::uint64_t Measurement::check(const Operands& operands, std::uint64_t data) const {
   std::uint64_t wrong = 0;
   if (!writes()) return wrong;
   for_each_part(operands, [&](const Part& part) {
-    wrong += pattern_.count_wrong(part.data, part.first, part.count, data, part.block);
+    wrong += pattern_.count_wrong(host(part.data), part.first, part.count, data, part.block);
   });
   return wrong;
 }
@@ -155,14 +170,17 @@ void Measurement::write_all(const Operands& first, bool in_place) {
     const Operands operands = operands_of(call, first);
     ++calls_;
     if (checked_) poison(operands, in_place, calls_);
-    if (reads()) pattern_.fill_input(bytes_of(operands.in), 0, operands.in.count, calls_);
+    if (reads()) pattern_.fill_input(host(bytes_of(operands.in)), 0, operands.in.count, calls_);
   }
+  in_.bring_to_gpu(used_);
+  out_.bring_to_gpu(used_);
 }
 
 // Returns the wrong elements of the calls that write_all() has prepared, if they are checked.
-std::uint64_t Measurement::check_all(const Operands& first) const {
+std::uint64_t Measurement::check_all(const Operands& first) {
   std::uint64_t wrong = 0;
   if (!checked_) return wrong;
+  out_.bring_to_host(used_);
   for (std::size_t call = 0; call < works_.size(); ++call)
     wrong += check(operands_of(call, first), calls_ - works_.size() + call + 1);
   return wrong;
@@ -192,9 +210,9 @@ Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   row.op = call_.op;
   row.root = traits().rooted() ? call_.root : -1;
   row.in_place = in_place;
-  row.algorithm = traits().messages
-                      ? "messages"
-                      : communicator_.algorithm(traits().operation, row.count, call_.type);
+  row.algorithm = traits().messages ? "messages"
+                                    : communicator_.algorithm(traits().operation, row.count,
+                                                              call_.type, device());
   row.traffic = traffic_of(call_.operation, call_.size, row.bytes, in_place);
   return row;
 }
@@ -224,6 +242,7 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   const Operands operands = place(row.count, in_place);
   checked_ = options_.check && row.bytes > 0;
   distance_ = distance_of(row.bytes);
+  used_ = row.bytes + (works_.size() - 1) * distance_;
   fresh_ = options_.writes_anew() && row.bytes > 0;
   if (call_.operation == Operation::one_way())
     measure_one_way(row, operands);

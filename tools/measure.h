@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/traits.h"
+#include "tools/bench_memory.h"
 #include "tools/bench_options.h"
 #include "tools/iterations.h"
 #include "tools/pattern.h"
@@ -40,15 +41,17 @@ struct Row {
 // the communicator throws and ends the measurement.
 class Measurement {
  public:
-  // Takes memory for the largest size.
-  Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook);
+  // Takes memory for the largest size: of the GPU, if there is one, which outlives the object. Its
+  // stream then orders the operations.
+  Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook,
+              GpuStream* gpu = nullptr);
 
   // Chooses type, op and root of the rows that follow. Call it before the first row.
   void choose(DType type, ReduceOp op, int root);
   Row measure(std::uint64_t bytes, bool in_place);
   // The row that measure() of this size returns, without its measurements.
   Row describe(std::uint64_t bytes, bool in_place) const;
-  // The memory of all rows; each row fills it anew.
+  // The memory of all rows, where it is on the host; each row fills it anew.
   std::span<std::byte> in() { return {static_cast<std::byte*>(in_.data()), in_.bytes()}; }
   std::span<std::byte> out() { return {static_cast<std::byte*>(out_.data()), out_.bytes()}; }
 
@@ -63,9 +66,12 @@ class Measurement {
     std::size_t first, count;
     int block;
   };
+  BenchMemory take(std::size_t bytes);
+  std::byte* host(std::byte* data) const;
   void cut(std::size_t count);
   Operands place(std::size_t count, bool in_place) const;
   const base::Traits& traits() const { return call_.operation.traits(); }
+  int device() const { return gpu_ != nullptr ? gpu_->device() : -1; }
   int sender() const;
   bool reads() const { return base::holds_some(traits().in, call_.rank == call_.root); }
   bool writes() const { return base::holds_some(traits().out, call_.rank == call_.root); }
@@ -77,7 +83,7 @@ class Measurement {
   Work exchange(const Operands& operands);
   std::uint64_t check(const Operands& operands, std::uint64_t data) const;
   void write_all(const Operands& first, bool in_place);
-  std::uint64_t check_all(const Operands& first) const;
+  std::uint64_t check_all(const Operands& first);
   double iterate(const Operands& first, bool in_place);
   void measure_calls(Row& row, const Operands& first);
   void measure_one_way(Row& row, const Operands& first);
@@ -85,7 +91,9 @@ class Measurement {
   Communicator& communicator_;
   const BenchOptions& options_;
   Iterations iterations_;
-  Memory in_, out_;
+  GpuStream* gpu_;  // null: the buffers are in host memory
+  OpOptions call_options_;
+  BenchMemory in_, out_;
   Call call_;
   Pattern pattern_;
   std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
@@ -93,6 +101,7 @@ class Measurement {
   bool checked_ = false;
   bool fresh_ = false;  // inputs are written before every iteration, not only before the first
   std::size_t distance_ = 0;  // bytes from a call's buffers to those of the next in its iteration
+  std::size_t used_ = 0;      // bytes of in_ and out_ that the calls of an iteration use
   std::vector<Work> works_;   // the calls of an iteration
   // Counts calls through all rows, so that each has its own data.
   std::uint64_t calls_ = 0;

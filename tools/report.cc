@@ -41,8 +41,9 @@ std::string latency_half(const Times& latency) {
 
 double percent_of_ceiling(const Setting& setting, const Row& row) {
   if (row.ceiling <= 0 || row.bytes == 0 || row.time.p50_us <= 0) return 0;
-  const double rate =
-      setting.ceiling_of == CeilingOf::memcpy ? row.traffic / row.time.p50_us / 1e3 : row.busbw;
+  const bool of_traffic =
+      setting.ceiling_of == CeilingOf::memcpy || setting.ceiling_of == CeilingOf::gpu;
+  const double rate = of_traffic ? row.traffic / row.time.p50_us / 1e3 : row.busbw;
   return 100 * rate / row.ceiling;
 }
 
@@ -62,6 +63,8 @@ std::string_view explain_excess(const Setting& setting) {
     return "Rondo found a better way, or the machine was faster during the row";
   if (setting.ceiling_of == CeilingOf::memcpy)
     return "ranks loaded from a cache that they share, or the machine was faster during the row";
+  if (setting.ceiling_of == CeilingOf::gpu)
+    return "the data was in a cache of the GPU, or the GPU was faster during the row";
   return "the machine was faster during the row than before and after it";
 }
 
@@ -110,6 +113,12 @@ void explain_ceiling(const Setting& setting) {
         "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
         "of what all ranks\n#   reach when they memcpy as much at once; measured before and after "
         "each row, the better of both\n");
+  else if (setting.ceiling_of == CeilingOf::gpu)
+    print(
+        "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
+        "of what copies of\n#   {} within the GPUs reach; measured before and after each row, the "
+        "better of both\n",
+        base::describe_bytes(setting.gpu->copy_bytes()));
   else if (setting.ceiling_of == CeilingOf::sockets)
     print(
         "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "

@@ -56,16 +56,33 @@ std::string json_row(const Setting& setting, const Row& row) {
   return one_line(json);
 }
 
+// The columns of the GPU, which follow those of the setting.
+std::string csv_gpu(const Setting& setting) {
+  if (setting.gpu == nullptr) return {};
+  std::string name = setting.gpu->info.name;
+  std::replace(name.begin(), name.end(), ',', ' ');
+  return fmt::format("cuda,{},{},{:.3f},{:.3f},", name, gpu_staging, setting.gpu->to_gpu,
+                     setting.gpu->to_host);
+}
+
+std::string json_gpu(const Setting& setting) {
+  if (setting.gpu == nullptr) return {};
+  return fmt::format(
+      "  \"device\": \"cuda\",\n  \"device_name\": {},\n  \"staging\": \"{}\",\n"
+      "  \"copy_to_gpu\": {:.3f},\n  \"copy_to_host\": {:.3f},\n",
+      one_line(setting.gpu->info.name), gpu_staging, setting.gpu->to_gpu, setting.gpu->to_host);
+}
+
 std::string csv_row(const Setting& setting, const Row& row) {
   std::string latency;
   if (row.latency)
     latency = fmt::format(",{:.3f},{:.3f},{:.3f}", row.latency->min_us, row.latency->p50_us,
                           row.latency->p99_us);
   return fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{},{:.2f}"
+      "{},{},{},{},{},{},{}{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{},{:.2f}"
       "{}\n",
       name_of(setting.operation), setting.transport, setting.ranks, name_of(setting.bound),
-      setting.in_a_row, setting.fresh, row.bytes, row.count, name_of(row.type),
+      setting.in_a_row, setting.fresh, csv_gpu(setting), row.bytes, row.count, name_of(row.type),
       op_name(setting, row), row.in_place, row.algorithm, row.time.min_us, row.time.p50_us,
       row.time.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling,
       name_of(ceiling_of(setting, row)), percent_of_ceiling(setting, row), latency);
@@ -89,15 +106,17 @@ void Results::begin(const Setting& setting) {
     json_->text = fmt::format(
         "{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n"
         "  \"binding\": \"{}\",\n  \"processors\": \"{}\",\n  \"{}\": {},\n"
-        "  \"fresh\": {},\n  \"results\": [",
+        "  \"fresh\": {},\n{}  \"results\": [",
         name_of(setting.operation), one_line(setting.transport), setting.ranks,
         name_of(setting.bound), base::describe_processors(setting.processors), calls_name(setting),
-        setting.in_a_row, setting.fresh);
+        setting.in_a_row, setting.fresh, json_gpu(setting));
   if (csv_)
     csv_->text = fmt::format(
-        "operation,transport,ranks,binding,{},fresh,bytes,count,type,op,in_place,algorithm,min_us,"
+        "operation,transport,ranks,binding,{},fresh,{}bytes,count,type,op,in_place,algorithm,min_"
+        "us,"
         "p50_us,p99_us,algbw,busbw,wrong,ceiling,ceiling_of,ceiling_percent{}\n",
         calls_name(setting),
+        setting.gpu != nullptr ? "device,device_name,staging,copy_to_gpu,copy_to_host," : "",
         setting.one_way() ? ",latency_min_us,latency_p50_us,latency_p99_us" : "");
 }
 
