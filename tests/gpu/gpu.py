@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests and figures on a machine with a GPU: ./dev gpu
+
+    gpu.py [--build FOLDER | --binaries FOLDER] [--fake] [--quick] [--json FILE] [NAME...]
+    gpu.py --pack FOLDER [--build FOLDER]
+
+Runs the cases whose names contain a NAME, or all, in the order of cases(). The last line is
+"N passed, N failed[, N skipped]"; a test program counts as its test cases. The exit status is 1
+when anything failed, and 77 when there is no GPU here.
+
+--fake runs over the fake CUDA driver of tests/device/fake, on any machine; --quick runs a few of
+the cases. --json writes results and figures. --pack copies the programs and their libraries into a
+folder, which --binaries takes on another machine: that needs the CUDA driver, Python, and a C
+library that is not older.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from summary import catch_cases  # noqa: E402
+
+SKIPPED = 77  # the exit status with which a test tells meson that it could not run
+PROGRAMS = ("tools/rondo", "tests/device/test_device", "tests/gpu/test_gpu", "tests/table/test_table")  # in the build folder
+FAKE = "tests/device/fake"
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
+               "all_gather_v", "reduce_scatter_v")
+# Libraries of the other machine itself.
+OF_SYSTEM = re.compile(r"^(ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libcuda\.so|linux-vdso)")
+LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
+RENDEZVOUS = "rendezvous"
+
+
+class Failure(Exception):
+    """A case failed; the text says why."""
+
+
+class Machine:
+    """Where the programs are, and their environment."""
+
+    def __init__(self, arguments):
+        self.fake, self.quick = arguments.fake, arguments.quick
+        self.binaries = Path(arguments.binaries).resolve() if arguments.binaries else None
+        self.build = Path(arguments.build).resolve()
+        environment = {name: value for name, value in os.environ.items() if not LAUNCHER.match(name)}
+        libraries = []
+        if self.fake:
+            libraries.append(str(self.build / FAKE))
+            environment["FAKE_CUDA"] = "leaks=fail,gpus=2"
+            environment["RONDO_TEST_OLD_CUDA"] = str(self.build / "tests/device/old")
+        if self.binaries:
+            libraries.append(str(self.binaries / "lib"))
+        environment["LD_LIBRARY_PATH"] = ":".join(libraries + [environment.get("LD_LIBRARY_PATH", "")]).strip(":")
+        self.environment = environment
+
+    def path(self, name):
+        """The path of a program by its last name."""
+        if self.binaries:
+            return self.binaries / name
+        return next(self.build / path for path in PROGRAMS if path.endswith("/" + name))
+
+    def run(self, name, *arguments, seconds=120, **variables):
+        """The output of a program, which must succeed."""
+        command = [str(self.path(name)), *map(str, arguments)]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, errors="replace",
+                                   env={**self.environment, **variables}, check=False)
+        except subprocess.TimeoutExpired as timeout:
+            raise Failure(f"{' '.join(command)}: it has not ended in {seconds} s") from timeout
+        if ended.returncode != 0:
+            raise Failure(f"{' '.join(command)}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
+        return ended.stdout
+
+    def bench(self, *arguments, seconds=180):
+        """The JSON of rondo bench on one GPU, whose results are checked."""
+        text = self.run("rondo", "bench", *arguments, "--device", "cuda:0", "--json", "-", seconds=seconds)
+        document = json.loads(text)
+        wrong = sum(row["wrong"] for row in document["results"])
+        if not document["complete"] or not document["results"] or wrong:
+            raise Failure(f"rondo bench {' '.join(map(str, arguments))}: {wrong} wrong elements, "
+                          f"{len(document['results'])} rows: {document.get('error', 'complete')}")
+        return document
+
+
+# ---- cases ----
+
+class Outcome:
+    """What a case that has not failed tells."""
+
+    def __init__(self, passed=1, skipped=0, why="", figures=None):
+        self.passed, self.skipped, self.why, self.figures = passed, skipped, why, figures or []
+
+
+def catch_program(name, *arguments, seconds=900, **variables):
+    """A test program with Catch2's cases. A case that needs the fake driver says "skipped: why"."""
+    def run(machine):
+        output = machine.run(name, *arguments, seconds=seconds, **variables)
+        passed, failed = catch_cases(output) or (0, 0)
+        skipped = re.findall(r"(?m)^skipped: (.*)$", output)
+        if failed or not passed:
+            raise Failure(output)
+        return Outcome(passed - len(skipped), len(skipped), "; ".join(sorted(set(skipped))))
+    return run
+
+
+def shows_gpus(machine):
+    text = machine.run("rondo", "info")
+    if not re.search(r"(?m)^gpu 0 +\S", text):
+        raise Failure(f"rondo info shows no GPU 0:\n{text}")
+    return Outcome()
+
+
+def collectives(operations, ranks, transport):
+    """Ranks as processes that share one GPU. Sizes below and above a segment, and no multiple of
+    the number of ranks."""
+    def run(machine):
+        for operation in operations:
+            machine.bench(operation, "--ranks", ranks, "--transport", transport, "-b", 12, "-e", "1200012" if machine.fake else "12000012",
+                          "-f", 100, "-n", 3, "-w", 1, "--no-ceiling")
+        return Outcome()
+    return run
+
+
+def every_type(machine):
+    machine.bench("-d", "all", "-o", "all", "--ranks", 2, "-b", "40004", "-e", "40004", "-n", 2, "-w", 0, "--no-ceiling")
+    return Outcome()
+
+
+def figures_of(operation, ranks, transport, most):
+    """Times and bandwidths, for the file of --json."""
+    def run(machine):
+        document = machine.bench(operation, "--ranks", ranks, "--transport", transport, "-b", "4K", "-e", most, "-f", 16, seconds=300)
+        return Outcome(figures=[document])
+    return run
+
+
+@contextlib.contextmanager
+def endless_ranks(machine, ranks, transport, deadline):
+    """Ranks of a bench that would take hours, in the middle of it. They are killed at the end."""
+    with tempfile.TemporaryDirectory(prefix="rondo-gpu-") as folder:
+        started = []
+        try:
+            for rank in range(ranks):
+                variables = {"RONDO_RANK": str(rank), "RONDO_SIZE": str(ranks), "RONDO_INTERFACE": "lo",
+                             "RONDO_RENDEZVOUS": f"file://{folder}/{RENDEZVOUS}"}
+                command = [str(machine.path("rondo")), "bench", "--device", "cuda:0", "--transport", transport, "-b", "4M", "-e", "4M",
+                           "-n", "100000000", "-c", "0", "--no-ceiling", "--deadline", str(deadline)]
+                with open(f"{folder}/{rank}", "wb") as output:
+                    started.append(subprocess.Popen(command, stdout=output, stderr=output, env={**machine.environment, **variables}))
+            said = [Path(f"{folder}/{rank}") for rank in range(ranks)]
+            wait_until(60, lambda: "out-of-place" in said[0].read_text(errors="replace") or any(one.poll() is not None for one in started))
+            time.sleep(1)  # for some operations
+            yield started, said
+        finally:
+            for process in started:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGKILL)
+                process.wait()
+
+
+def wait_until(seconds, condition):
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def lost_rank(transport, name, deadline, ranks=3, victim=1):
+    """One rank gets a signal in the middle of operations. The others end with an error that names
+    it, and then the GPU works."""
+    def run(machine):
+        with endless_ranks(machine, ranks, transport, deadline) as (started, said):
+            early = [rank for rank, process in enumerate(started) if process.poll() is not None]
+            if early:
+                raise Failure(f"ranks {early} have ended before the signal: {said[early[0]].read_text(errors='replace')}")
+            started[victim].send_signal(name)
+            others = [rank for rank in range(ranks) if rank != victim]
+            wait_until(deadline + 20, lambda: all(started[rank].poll() is not None for rank in others))
+            for rank in others:
+                text = said[rank].read_text(errors="replace")
+                if started[rank].poll() is None:
+                    raise Failure(f"rank {rank} has not ended after rank {victim} got {name.name}: {text}")
+                if started[rank].returncode != 3 or f"rank {victim}" not in text.split("#wrong")[-1]:
+                    raise Failure(f"rank {rank} has ended with status {started[rank].returncode} and does not name rank {victim}: {text}")
+        machine.bench("--ranks", 2, "-b", "1M", "-e", "1M", "-n", 2, "--no-ceiling")
+        return Outcome()
+    return run
+
+
+def cases(machine):
+    """(name, function), in order."""
+    if machine.quick:
+        yield "device", catch_program("test_device", "device: bytes go to a GPU*,device: a driver that*")
+        yield "gpu", catch_program("test_gpu", "a stream that joins*,a buffer that goes*")
+        yield "table", catch_program("test_table", "table: gpu on several hosts", RONDO_TEST_EFFORT="2")
+        yield "info", shows_gpus
+        yield "collectives: 2 ranks over shm", collectives(COLLECTIVES[:1], 2, "shm")
+        yield "collectives: 3 ranks over tcp", collectives(COLLECTIVES[4:5], 3, "tcp")
+        yield "fault: SIGKILL over tcp", lost_rank("tcp", signal.SIGKILL, 30)
+        yield "bench: all_reduce, 2 ranks over shm", figures_of("all_reduce", 2, "shm", "64K")
+        return
+    yield "device", catch_program("test_device")
+    yield "gpu", catch_program("test_gpu")
+    yield "table", catch_program("test_table", "table: gpu*", **({"RONDO_TEST_EFFORT": "10"} if machine.fake else {}))
+    yield "info", shows_gpus
+    yield "collectives: 1 rank", collectives(COLLECTIVES, 1, "shm")
+    for ranks in 2, 4, 8:
+        for transport in "shm", "tcp":
+            yield f"collectives: {ranks} ranks over {transport}", collectives(COLLECTIVES, ranks, transport)
+    yield "collectives: every type", every_type
+    for transport in "shm", "tcp":
+        yield f"fault: SIGKILL over {transport}", lost_rank(transport, signal.SIGKILL, 30)
+        yield f"fault: SIGSTOP over {transport}", lost_rank(transport, signal.SIGSTOP, 3)
+    for ranks in 2, 4:
+        for transport in "shm", "tcp":
+            yield f"bench: all_reduce, {ranks} ranks over {transport}", figures_of("all_reduce", ranks, transport,
+                                                                                   "1M" if machine.fake else "256M")
+
+
+# ---- main ----
+
+def pack(build, folder):
+    """Copies the programs, and the libraries that another machine may lack."""
+    libraries = folder / "lib"
+    libraries.mkdir(parents=True, exist_ok=True)
+    for program in PROGRAMS:
+        shutil.copy2(build / program, folder)
+        listed = subprocess.run(["ldd", str(build / program)], capture_output=True, text=True, check=True).stdout
+        for name, path in re.findall(r"(?m)^\s*(\S+) => (/\S+)", listed):
+            if not OF_SYSTEM.match(name):
+                shutil.copy2(Path(path).resolve(), libraries / name)
+    print(f"{folder}: {len(PROGRAMS)} programs and {len(list(libraries.iterdir()))} libraries; run there: "
+          f"python3 tests/gpu/gpu.py --binaries {folder}")
+
+
+def run_case(machine, name, function):
+    """The record of a case."""
+    begin = time.monotonic()
+    record = {"name": name, "passed": 0, "failed": 0, "skipped": 0}
+    try:
+        outcome = function(machine)
+        record.update(passed=outcome.passed, skipped=outcome.skipped)
+        if outcome.why:
+            record["why_skipped"] = outcome.why
+        if outcome.figures:
+            record["figures"] = outcome.figures
+    except (Failure, OSError, ValueError) as failure:
+        record.update(failed=1, error=str(failure))
+    record["seconds"] = round(time.monotonic() - begin, 1)
+    return record
+
+
+def report(record):
+    result = "failed" if record["failed"] else "skipped" if not record["passed"] else "passed"
+    counts = f"{record['passed']} passed" + (f", {record['skipped']} skipped" if record["skipped"] else "")
+    print(f"{result:<8} {record['name']:<44} {record['seconds']:>7.1f} s  {'' if record['failed'] else counts}", flush=True)
+    if record["failed"]:
+        print("\n".join("         " + line for line in record["error"].splitlines()[-40:]), flush=True)
+    for document in record.get("figures", []):
+        for row in document["results"]:
+            place = "in place" if row["in_place"] else "out of place"
+            print(f"         {row['bytes']:>11} B {place:<12} p50 {row['p50_us']:>10.1f} us  busbw {row['busbw']:>8.3f} GB/s  "
+                  f"{row['ceiling_percent']:>5.1f} % of copies on the GPU")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--binaries")
+    parser.add_argument("--pack")
+    parser.add_argument("--fake", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    if arguments.fake and arguments.binaries:
+        parser.error("--fake needs the fake driver of a build folder: leave --binaries out")
+    if arguments.pack:
+        pack(Path(arguments.build).resolve(), Path(arguments.pack).resolve())
+        return 0
+    machine = Machine(arguments)
+    chosen = [(name, function) for name, function in cases(machine) if not arguments.names or any(part in name for part in arguments.names)]
+    if not chosen:
+        parser.error(f"no case has one of these in its name: {', '.join(arguments.names)}; there are: "
+                     + ", ".join(name for name, _ in cases(machine)))
+    try:
+        info = machine.run("rondo", "info")
+    except Failure as failure:
+        print(failure)
+        return 1
+    gpus = re.findall(r"(?m)^(?:gpus|gpu \d+|cuda driver) .*$", info)
+    print("\n".join(gpus), flush=True)
+    if not re.search(r"(?m)^gpu 0 +\S", info):
+        print("skipped: there is no GPU here; --fake runs over the fake driver")
+        return SKIPPED
+    records = []
+    for name, function in chosen:
+        records.append(run_case(machine, name, function))
+        report(records[-1])
+        if arguments.json:
+            document = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "fake": arguments.fake,
+                        "machine": platform.platform(), "gpus": gpus, "cases": records, "complete": len(records) == len(chosen)}
+            partial = Path(arguments.json + ".part")
+            partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            partial.replace(arguments.json)
+    passed, failed, skipped = (sum(record[what] for record in records) for what in ("passed", "failed", "skipped"))
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
