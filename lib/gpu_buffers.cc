@@ -106,7 +106,8 @@ void check_stream(const CheckedCall& call, const device::Gpu& gpu, device::Strea
         "the stream is being captured into a CUDA graph: the host paces Rondo's operations, so a "
         "graph cannot contain them; call it outside of the capture",
         Errc::unsupported);
-  gpu.check(status, fmt::format("{} on rank {}: OpOptions::stream", call.name, call.rank));
+  if (status != device::success)
+    gpu.check(status, fmt::format("{} on rank {}: OpOptions::stream", call.name, call.rank));
 }
 
 std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<device::Gpus> gpus,

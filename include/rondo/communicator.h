@@ -50,9 +50,9 @@ class RONDO_API Registration {
   std::vector<std::unique_ptr<transports::Registration>> parts_;  // of transports that need one
 };
 
-// Host memory from Communicator::allocate(): page aligned, zeroed, registered with every transport.
-// Ranks of one host can work on it without copies. The destructor frees it. It may outlive its
-// communicator, but no operation may use it while it is freed. Reentrant.
+// Memory from Communicator::allocate(), zeroed. Host memory is page aligned and registered with
+// every transport, and ranks of one host can work on it without copies. The destructor frees it. It
+// may outlive its communicator, but no operation may use it while it is freed. Reentrant.
 class RONDO_API Memory {
  public:
   Memory() noexcept;
@@ -111,9 +111,13 @@ class RONDO_API Attachment {
 // were started, and overlap in time. An operation begins only when no earlier collective writes its
 // memory or reads what it would write. Messages are apart, see send().
 //
-// Arguments are checked at once: Error(invalid_argument), or Error(unsupported) for memory of a
-// GPU, and nothing was started. Every later error arrives through Work. After the first failure the
-// communicator is of no further use: every later operation fails at once with the same first cause.
+// Buffers may be in memory of a GPU (Buffer::device), of all ranks or of none. Messages take host
+// memory only.
+//
+// Arguments are checked at once: Error(invalid_argument), or Error(unsupported) where there is no
+// CUDA driver or a stream is captured, and nothing was started. Every later error arrives through
+// Work. After the first failure the communicator is of no further use: every later operation fails
+// at once with the same first cause.
 //
 // Threads: one thread at a time starts operations of one priority, so that their order is the same
 // on all ranks. Messages count as a third priority. Different threads may start different
@@ -247,8 +251,11 @@ class RONDO_API Communicator {
   // Allocates memory in a window: ranks of this host work on it directly. Ranks need not allocate
   // the same, but an operation runs without copies only if all ranks give such memory. After an
   // operation has failed here, other ranks may read and write the memory until they notice the
-  // failure. Do not rely on its contents before all ranks have destroyed the communicator. Throws
-  // Error(system).
+  // failure. Do not rely on its contents before all ranks have destroyed the communicator.
+  //
+  // device: the ordinal of a GPU for memory there, which only this process reaches so far.
+  // Memory::data() is then an address of the GPU. Throws Error: system; for a GPU also unsupported
+  // (no CUDA driver) and invalid_argument (no such GPU).
   Memory allocate(std::size_t bytes, int device = -1);
   // Keeps an object of a library with the communicator, for example threads that all objects of the
   // library on this communicator share. `key` is the address of a static variable of the library,

@@ -117,7 +117,10 @@ struct RONDO_API Options {
 // How one operation runs. All ranks must pass the same priority and scale; the other fields may
 // differ.
 struct RONDO_API OpOptions {
-  void* stream = nullptr;  // CUDA stream that orders the operation; host buffers ignore it
+  // For buffers on a GPU: the CUDA stream (cudaStream_t, CUstream) that the operation comes after.
+  // Null: the legacy default stream. Not while it is captured: Error(unsupported). Work::join() is
+  // the other end.
+  void* stream = nullptr;
   // Time for the whole operation from its start. 0: Options::deadline.
   std::chrono::milliseconds deadline{0};
   Priority priority = Priority::bulk;

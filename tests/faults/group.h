@@ -33,7 +33,11 @@ class Group {
                                                    {"RONDO_DEADLINE", deadline_},
                                                    {"RONDO_CONNECT_DEADLINE", "20"}};
     for (const auto& [name, value] : overrides[rank]) environment[name] = value;
-    const std::string program = mode == "drip" ? RONDO_FAULT_DRIP : RONDO_FAULT_RANK;
+    // ./dev gpu --binaries has moved the program away from the build folder.
+    const char* const moved = std::getenv("RONDO_TEST_RANK_PROGRAM");
+    const std::string program = mode == "drip"     ? RONDO_FAULT_DRIP
+                                : moved != nullptr ? moved
+                                                   : RONDO_FAULT_RANK;
     processes_.emplace_back(std::vector<std::string>{program, mode, std::to_string(operations),
                                                      std::to_string(at), std::to_string(count)},
                             environment);

@@ -17,20 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What Rondo calls while an operation runs, and when it makes staging memory.
-constexpr const char* functions[] = {"cuMemcpyDtoHAsync",
-                                     "cuMemcpyHtoDAsync",
-                                     "cuEventRecord",
-                                     "cuEventQuery",
-                                     "cuStreamWaitEvent",
-                                     "cuLaunchHostFunc",
-                                     "cuMemHostAlloc",
-                                     "cuEventCreate",
-                                     "cuStreamCreateWithPriority",
-                                     "cuCtxPushCurrent",
-                                     "cuStreamIsCapturing",
-                                     "cuPointerGetAttributes",
-                                     "cuDevicePrimaryCtxRetain"};
+// What Rondo calls while an operation runs, and when it makes staging memory. Not cuCtxPushCurrent:
+// without it nothing can be freed.
+constexpr const char* functions[] = {
+    "cuMemcpyDtoHAsync",   "cuMemcpyHtoDAsync",      "cuEventRecord",
+    "cuEventQuery",        "cuStreamWaitEvent",      "cuLaunchHostFunc",
+    "cuMemHostAlloc",      "cuEventCreate",          "cuStreamCreateWithPriority",
+    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain"};
 
 enum class Kind { function, work, gpu, held, abort };
 

@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from summary import catch_cases  # noqa: E402
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ("tools/rondo", "tests/device/test_device", "tests/gpu/test_gpu", "tests/table/test_table")  # in the build folder
+PROGRAMS = ("tools/rondo", "tests/device/test_device", "tests/gpu/gpu_rank", "tests/gpu/test_gpu",
+            "tests/table/test_table")  # in the build folder
 FAKE = "tests/device/fake"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
                "all_gather_v", "reduce_scatter_v")
@@ -62,6 +63,7 @@ class Machine:
             environment["RONDO_TEST_OLD_CUDA"] = str(self.build / "tests/device/old")
         if self.binaries:
             libraries.append(str(self.binaries / "lib"))
+            environment["RONDO_TEST_RANK_PROGRAM"] = str(self.binaries / "gpu_rank")
         environment["LD_LIBRARY_PATH"] = ":".join(libraries + [environment.get("LD_LIBRARY_PATH", "")]).strip(":")
         self.environment = environment
 

@@ -164,6 +164,38 @@ TEST_CASE("a rank that waits for its GPU sleeps") {
   }
 }
 
+// Without a wake-up each round would take a second.
+TEST_CASE("a rank that sleeps wakes when its GPU goes on") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  for (const Over over : {Over::tcp, Over::shm}) {
+    Setup setup;
+    setup.over = over;
+    const auto began = std::chrono::steady_clock::now();
+    run_on_gpus(setup, "wake", [&](Communicator& c, OnGpu& on) {
+      GpuFloats values(on, 1000, 1);
+      const device::Stream stream(on.gpu());
+      Pinned input(on, 1000);
+      for (int round = 0; round < 40; ++round) {
+        std::fill_n(input.data(), 1000, 1.0F);
+        if (c.rank() == 1) fake.hold(stream.get());
+        input.to_gpu(values, stream);
+        // Of the receiver of a broadcast only the store waits for the stream.
+        const OpOptions options{.stream = stream.get()};
+        const Work work =
+            round % 2 == 0 ? c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, options)
+                           : c.broadcast(values.buffer(), values.buffer(), 0, options);
+        if (c.rank() == 1) {
+          expect(!work.wait_for(5ms), "it ended before its stream");
+          fake.let_go(stream.get());
+        }
+        work.wait();
+      }
+    });
+    CHECK(std::chrono::steady_clock::now() - began < 15s);
+  }
+}
+
 TEST_CASE("a stream that never gets to the call is named at the deadline") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums on GPU memory have the bits of the same sums on host memory.
+#include "catch.h"
+#include "gpu/gpu_ranks.h"
+#include "support/draw.h"
+#include "support/effort.h"
+
+namespace rondo::testing {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// Finite values below 2 in magnitude: the highest bit of each exponent is 0.
+Bytes draw_values(DType type, std::size_t count, std::uint64_t seed) {
+  Draw draw(seed);
+  Bytes bytes(count * size_of(type));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(draw(256));
+  if (!is_integer(type))
+    for (std::size_t i = size_of(type) - 1; i < bytes.size(); i += size_of(type))
+      bytes[i] &= std::byte{0xbf};
+  return bytes;
+}
+
+class OnBoth {
+ public:
+  OnBoth(Communicator& communicator, OnGpu& on) : communicator_(communicator), on_(on) {}
+
+  // Runs the call on host memory and on the GPU. Throws when a bit differs.
+  void compare(Collective operation, DType type, ReduceOp op, std::size_t count) {
+    const auto n = static_cast<std::size_t>(communicator_.size());
+    const bool scatters = operation == Collective::reduce_scatter;
+    const Bytes in = draw_values(type, count * (scatters ? n : 1),
+                                 static_cast<std::uint64_t>(communicator_.rank()) + 7 * ++calls_);
+    Bytes host(count * size_of(type)), gpu(host);
+    Bytes host_in = in;
+    run(operation, op, {host_in.data(), in.size() / size_of(type), type},
+        {host.data(), count, type});
+    const device::DeviceMemory gpu_in(on_.gpu(), in.size()), gpu_out(on_.gpu(), gpu.size());
+    on_.copier.write(gpu_in.address(), in);
+    on_.copier.write(gpu_out.address(), gpu);
+    const int ordinal = on_.gpu().ordinal();
+    run(operation, op,
+        {reinterpret_cast<void*>(gpu_in.address()), in.size() / size_of(type), type, ordinal},
+        {reinterpret_cast<void*>(gpu_out.address()), count, type, ordinal});
+    on_.copier.read(gpu, gpu_out.address());
+    expect(gpu == host, [&] {
+      return std::string(name_of(operation)) + " of " + std::to_string(count) + " " +
+             std::string(name_of(type)) + " " + std::string(name_of(op)) +
+             " has other bits on a GPU";
+    });
+  }
+
+ private:
+  void run(Collective operation, ReduceOp op, Buffer in, Buffer out) {
+    if (operation == Collective::all_reduce) communicator_.all_reduce(in, out, op).wait();
+    if (operation == Collective::reduce) communicator_.reduce(in, out, op, 1).wait();
+    if (operation == Collective::reduce_scatter) communicator_.reduce_scatter(in, out, op).wait();
+  }
+
+  Communicator& communicator_;
+  OnGpu& on_;
+  std::uint64_t calls_ = 0;
+};
+
+void compare_all(const Setup& setup, const std::string& what) {
+  run_on_gpus(setup, what, [](Communicator& c, OnGpu& on) {
+    OnBoth both(c, on);
+    for (int type = 0; type < dtype_count; ++type)
+      for (int op = 0; op < reduce_op_count; ++op)
+        for (const Collective operation :
+             {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
+          if (supports(static_cast<DType>(type), static_cast<ReduceOp>(op)))
+            both.compare(operation, static_cast<DType>(type), static_cast<ReduceOp>(op),
+                         101 + static_cast<std::size_t>(type + op));
+  });
+}
+
+std::vector<int> sizes() {
+  return few_cases() ? std::vector<int>{3} : std::vector<int>{2, 3, 5};
+}
+
+TEST_CASE("reproducible sums have the bits of host memory") {
+  for (const Over over : {Over::mem, Over::tcp, Over::shm})
+    for (const int size : sizes()) {
+      Setup setup;
+      setup.size = size;
+      setup.over = over;
+      setup.options.reproducible = true;
+      compare_all(setup, std::string("reproducible over ") + std::string(name_of(over)));
+    }
+}
+
+TEST_CASE("sums by each algorithm have the bits of host memory") {
+  for (const char* algorithm : {"ring", "tree", "doubling", "halving", "two_shot", "star", "chain"})
+    for (const int size : sizes()) {
+      Setup setup;
+      setup.size = size;
+      setup.options.algorithm = algorithm;
+      setup.options.segment_bytes = 96;
+      compare_all(setup, algorithm);
+    }
+}
+
+}  // namespace
+}  // namespace rondo::testing

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks as processes that share GPU 0, each with its own driver.
+#include <csignal>
+#include <random>
+
+#include "faults/group.h"
+
+namespace rondo {
+namespace {
+
+std::string transport_of(int turn) {
+  return turn % 2 == 0 ? "tcp" : "shm";
+}
+
+TEST_CASE("processes that share a GPU") {
+  int turn = 0;
+  for (const int size : {1, 2, 4, 8}) {
+    Group group(size, "60");
+    group.transport = transport_of(++turn);
+    INFO(size << " ranks over " << group.transport);
+    group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), "run"), 22, 0, 5000);
+    for (int rank = 0; rank < size; ++rank) CHECK(group.ending(rank).code == "ok");
+    for (int rank = 0; rank < size; ++rank)
+      CHECK(group[rank].wait(base::Clock::now() + Group::patience) == 0);
+  }
+}
+
+TEST_CASE("a rank is killed in the middle, and the GPU is usable for the others") {
+  for (int turn = 0; turn < 4; ++turn) {
+    const int size = 2 + turn % 3, victim = turn % size;
+    Group group(size, "60");
+    group.transport = transport_of(turn);
+    group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), "run"), 0, 0, 200'000);
+    // So many milliseconds into the operations.
+    CHECK(
+        group[victim].line(base::Clock::now() + std::chrono::milliseconds{40 + 30 * turn}).empty());
+    group[victim].signal(SIGKILL);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == victim) continue;
+      const Ending ending = group.ending(rank);
+      INFO("rank " << rank << ": " << ending.code << " " << ending.message);
+      CHECK(ending.message.find("lost rank " + std::to_string(victim)) != std::string::npos);
+      CHECK(group[rank].wait(base::Clock::now() + Group::patience) == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rondo

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank as a process, with buffers on a GPU: it runs collectives and checks their results.
+//   gpu_rank run OPERATIONS 0 COUNT
+// Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
+// After an error it uses the GPU in a communicator of its own first, and writes "unusable" if that
+// fails.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "device/gpus.h"
+#include "support/gpu_memory.h"
+#include "support/trial.h"
+
+namespace {
+
+using namespace rondo;
+using testing::Case;
+using testing::GpuCopier;
+using testing::Trial;
+
+void say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+Case some_call(std::uint64_t number, int size, std::size_t count) {
+  return {.operation = testing::some_operation(number),
+          .count = count,
+          .root = static_cast<int>(number % static_cast<std::uint64_t>(size)),
+          .in_place = number % 3 == 0};
+}
+
+std::string run(GpuCopier& copier, long operations, std::size_t count) {
+  Communicator communicator = Communicator::connect();
+  say("ready " + communicator.address());
+  for (long i = 0; operations == 0 || i < operations; ++i) {
+    Trial trial(some_call(static_cast<std::uint64_t>(i), communicator.size(), count),
+                communicator.rank(), communicator.size());
+    trial.place_on(copier);
+    trial.start(communicator);
+    trial.work().wait();
+    if (const std::string problem = trial.problem(); !problem.empty()) return "wrong " + problem;
+  }
+  return "ok";
+}
+
+bool is_usable(GpuCopier& copier) {
+  Communicator alone =
+      Communicator::connect({.rank = 0, .size = 1, .rendezvous = "tcp://127.0.0.1:1"});
+  Trial trial({.count = 1000}, 0, 1);
+  trial.place_on(copier);
+  trial.start(alone);
+  trial.work().wait();
+  return trial.problem().empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  device::Gpus gpus;
+  GpuCopier copier(gpus.gpu(0));
+  try {
+    say(run(copier, std::atol(argv[2]), std::strtoull(argv[4], nullptr, 10)));
+  } catch (const Error& error) {
+    say(is_usable(copier) ? "error " + std::to_string(error.code().value()) + " " + error.what()
+                          : "unusable");
+  }
+}
