@@ -173,7 +173,8 @@ TEST_CASE("a GPU is usable after a failure of a communicator") {
       }
       fake.clear();
     });
-    run_on_gpus(Setup{.size = 3}, "works", [&](Communicator& c, OnGpu& on) {
+    setup.options.deadline = {};
+    run_on_gpus(setup, "works", [&](Communicator& c, OnGpu& on) {
       GpuFloats values(on, 30'000, 1);
       c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum).wait();
       expect(values.are(3), "wrong sum");

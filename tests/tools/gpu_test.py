@@ -49,6 +49,9 @@ class Info(unittest.TestCase):
         self.assertRegex(text, r"(?m)^gpu 1 peers +it reaches the memory of no other GPU directly$")
         self.assertRegex(text, r"(?m)^gpu 1 sharing .*descriptors: no: its driver exports no memory.*handles: no: it shares the memory")
 
+    def test_an_exclusive_gpu(self):
+        self.assertRegex(self.info("leaks=fail,mode=3"), r"(?m)^gpu 0 processes +one process at a time can use it: .*nvidia-smi -c DEFAULT")
+
     def test_a_driver_that_does_not_start(self):
         self.assertRegex(self.info("init=100"), r"(?m)^gpus +none: the CUDA driver does not start: cuInit: CUDA_ERROR_NO_DEVICE")
 
@@ -125,6 +128,8 @@ class Bench(unittest.TestCase):
                 self.assertEqual((result.stdout, result.stderr.count("\n")), ("", 1))
         result = self.bench("--device", "cuda", "-b", "4G", "-e", "4G", status=2)
         self.assertIn("2 ranks of GPU 0 need 8 GiB each for their buffers, and it has 4 GiB", result.stderr)
+        result = self.bench("--device", "cuda", "--ranks", 3, status=2, settings="gpus=2,mode=3")
+        self.assertIn("2 ranks would share GPU 0, but one process at a time can use it", result.stderr)
         result = self.bench("--device", "cuda", "--algorithm", "direct", status=2)
         self.assertIn("the algorithm direct works on host memory", result.stderr)
 

@@ -75,6 +75,8 @@ int attribute_of(int attribute, int ordinal) {
     case 41:  // UNIFIED_ADDRESSING
     case 91:  // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
       return 1;
+    case 20:  // COMPUTE_MODE
+      return settings().mode;
     case 33:  // PCI_BUS_ID
       return settings().first + ordinal + 1;
     case 40:  // ASYNC_ENGINE_COUNT

@@ -26,15 +26,22 @@
 // and the memory of the fake itself are hidden from TSan.
 //
 // FAKE_CUDA holds settings for a process: "gpus=2,seed=7".
+//
+// clang-format off
 //   gpus=N         GPUs that the process sees (1)
-//   first=N        the machine's number of its GPU 0, which names it in the UUID and PCI address
-//   (0) host=N         the number of the machine, for the UUID (0) seed=N         draws the order
-//   and the delays of work (1) delay_us=N     each work waits up to so long at the head of its
-//   stream (20) piece=N        copies run in pieces of so many bytes (262144) memory_mib=N   memory
-//   of each GPU (4096) peers=0, export=0, ipc=0, vmm=0    as rondo_fake_allow() init=S cuInit fails
-//   with this status fail=F:N:S     as rondo_fake_fail(F, N, 1, S); may be repeated leaks=fail a
-//   process that exits with objects alive prints them and has exit status 97 hang_s=N       a
-//   function that waits for streams aborts after so long (30)
+//   first=N        the machine's number of its GPU 0, which names it in the UUID and PCI address (0)
+//   host=N         the number of the machine, for the UUID (0)
+//   mode=N         the compute mode of each GPU (0)
+//   seed=N         draws the order and the delays of work (1)
+//   delay_us=N     each work waits up to so long at the head of its stream (20)
+//   piece=N        copies run in pieces of so many bytes (262144)
+//   memory_mib=N   memory of each GPU (4096)
+//   peers=0, export=0, ipc=0, vmm=0    as rondo_fake_allow(); with ipc=0 a GPU is integrated
+//   init=S         cuInit fails with this status
+//   fail=F:N:S     as rondo_fake_fail(F, N, 1, S); may be repeated
+//   leaks=fail     a process that exits with objects alive prints them and has exit status 97
+//   hang_s=N       a function that waits for streams aborts after so long (30)
+// clang-format on
 //
 // Tests use FakeCuda, below, which finds the control functions. All are thread-safe.
 #pragma once
