@@ -7,14 +7,10 @@
 
 namespace rondo::device {
 
-CopyQueue::CopyQueue(const Gpu& gpu, bool urgent) : gpu_(gpu), stream_(gpu, urgent) {
+CopyQueue::CopyQueue(const Gpu& gpu, bool urgent)
+    : gpu_(gpu), stream_(gpu, urgent), watch_(gpu, urgent) {
   events_.reserve(most_batches);
   for (std::size_t i = 0; i < most_batches; ++i) events_.emplace_back(gpu);
-}
-
-void CopyQueue::wait_for(const Event& event) {
-  gpu_.check(stream_.wait(event), "cuStreamWaitEvent");
-  watched_ = false;
 }
 
 void CopyQueue::to_host(std::byte* to, Address from, std::size_t bytes) {
@@ -31,7 +27,6 @@ void CopyQueue::end_batch() {
   Event& event = events_[(oldest_ + count_) % most_batches];
   gpu_.check(event.record(stream_.get()), "cuEventRecord");
   ++count_;
-  watched_ = false;
 }
 
 void CopyQueue::record(Event& event) {
@@ -42,16 +37,26 @@ bool CopyQueue::take_ended() {
   const Status status = events_[oldest_].query();
   if (status == not_ready) return false;
   gpu_.check(status, "a copy");
+  forget_oldest();
+  return true;
+}
+
+void CopyQueue::forget_oldest() noexcept {
   oldest_ = (oldest_ + 1) % most_batches;
   --count_;
-  return true;
+  watched_ = false;
 }
 
 bool CopyQueue::call_when_ended(void (*function)(void*), void* argument) {
   if (watched_) return false;
-  gpu_.check(gpu_.driver().launch_host_function(stream_.get(), function, argument),
-             "cuLaunchHostFunc");
+  call_when_reached(events_[oldest_], function, argument);
   return watched_ = true;
+}
+
+void CopyQueue::call_when_reached(const Event& event, void (*function)(void*), void* argument) {
+  gpu_.check(watch_.wait(event), "cuStreamWaitEvent");
+  gpu_.check(gpu_.driver().launch_host_function(watch_.get(), function, argument),
+             "cuLaunchHostFunc");
 }
 
 bool CopyQueue::failed() const noexcept {
@@ -60,10 +65,7 @@ bool CopyQueue::failed() const noexcept {
 }
 
 bool CopyQueue::drain() noexcept {
-  while (count_ != 0 && events_[oldest_].query() != not_ready) {
-    oldest_ = (oldest_ + 1) % most_batches;
-    --count_;
-  }
+  while (count_ != 0 && events_[oldest_].query() != not_ready) forget_oldest();
   return count_ == 0;
 }
 

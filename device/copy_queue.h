@@ -21,8 +21,6 @@ class CopyQueue {
 
   explicit CopyQueue(const Gpu& gpu, bool urgent = false);
 
-  // Copies that are enqueued from now on wait for the event's last record.
-  void wait_for(const Event& event);
   bool has_room() const noexcept { return count_ < most_batches; }
   bool idle() const noexcept { return count_ == 0; }
   // The copies of a batch come between two calls of end_batch(), which requires has_room().
@@ -31,11 +29,16 @@ class CopyQueue {
   void end_batch();
   // Records the event after everything that has been enqueued.
   void record(Event& event);
+  // Whether there is a batch that has ended, or that the GPU has failed to do.
+  bool has_ended() const noexcept { return count_ != 0 && events_[oldest_].query() != not_ready; }
   // Whether the oldest batch has ended. If so, forgets it. Requires !idle().
   bool take_ended();
-  // Runs the function on a thread of the driver when everything that was enqueued has ended, unless
-  // it will already do so. True when it will do so once more. The function must not use CUDA.
+  // Runs the function on a thread of the driver when the oldest batch has ended, unless it is
+  // already to be run for that one. True when it will run once more. The function must not use
+  // CUDA. Requires !idle().
   bool call_when_ended(void (*function)(void*), void* argument);
+  // The same when the event's last record is reached.
+  void call_when_reached(const Event& event, void (*function)(void*), void* argument);
   // Forgets the batches that have ended, and those that never will because the GPU has failed. True
   // when nothing is under way.
   bool drain() noexcept;
@@ -43,11 +46,13 @@ class CopyQueue {
   bool failed() const noexcept;
 
  private:
+  void forget_oldest() noexcept;
+
   const Gpu& gpu_;
-  Stream stream_;
+  Stream stream_, watch_;      // watch_ only waits, so that no copy waits for a function
   std::vector<Event> events_;  // used in turn, one for each batch
   std::size_t oldest_ = 0, count_ = 0;
-  bool watched_ = true;  // a function is called when all that is enqueued has ended
+  bool watched_ = false;  // a function is called when the oldest batch has ended
 };
 
 }  // namespace rondo::device

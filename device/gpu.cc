@@ -13,7 +13,11 @@ Gpu::Gpu(const CudaDriver& driver, Ordinal ordinal) : driver_(driver), ordinal_(
                             "CUDA_VISIBLE_DEVICES",
                             ordinal, count, count == 1 ? "GPU" : "GPUs",
                             count == 0 ? "" : fmt::format(", numbered from 0 to {}", count - 1)));
-  check(driver.primary_context_retain(&context_, ordinal), "cuDevicePrimaryCtxRetain");
+  int capture_mode = relaxed_capture;
+  driver.thread_exchange_capture_mode(&capture_mode);
+  const Status status = driver.primary_context_retain(&context_, ordinal);
+  driver.thread_exchange_capture_mode(&capture_mode);
+  check(status, "cuDevicePrimaryCtxRetain");
 }
 
 Gpu::~Gpu() {
@@ -43,6 +47,21 @@ Current::~Current() {
   if (!gpu_.here()) return;
   gpu_.driver().thread_exchange_capture_mode(&capture_mode_);
   gpu_.driver().context_pop_current(&popped);
+}
+
+void refuse_capture(const Gpu& gpu, StreamHandle stream, std::string_view who) {
+  constexpr Status implicit_capture = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+  int capture = 0;
+  const Current current(gpu);
+  const Status status = gpu.driver().stream_is_capturing(stream, &capture);
+  if (capture != 0 || status == implicit_capture)
+    throw Error(Errc::unsupported,
+                fmt::format("{}: {} captured into a CUDA graph: the host paces Rondo's operations, "
+                            "so a graph cannot contain them; make the call outside of the capture",
+                            who,
+                            capture != 0 ? "the stream is being"
+                                         : "a stream that orders the default stream is being"));
+  if (status != success) gpu.check(status, who);
 }
 
 std::string describe(const CudaDriver& driver, Status status) {

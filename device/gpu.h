@@ -60,6 +60,9 @@ class Current {
   int capture_mode_ = relaxed_capture;  // then the one before
 };
 
+// Throws Error(unsupported) while the stream is captured into a graph, and Error(system) where the
+// GPU refuses it. who: what the message begins with.
+void refuse_capture(const Gpu& gpu, StreamHandle stream, std::string_view who);
 // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"
 std::string describe(const CudaDriver& driver, Status status);
 // How many GPUs the driver has. Throws Error(system).

@@ -16,11 +16,11 @@ constexpr unsigned event_disable_timing = 2, stream_non_blocking = 1, host_porta
 template <class Release>
 void give_back(const Gpu& gpu, Release release) noexcept {
   if (!gpu.here()) return;
-  const CudaDriver& driver = gpu.driver();
-  if (driver.context_push_current(gpu.context()) != success) return;
-  release(driver);
-  ContextHandle popped = nullptr;
-  driver.context_pop_current(&popped);
+  try {
+    const Current current(gpu);
+    release(gpu.driver());
+  } catch (const Error&) {  // without the context nothing can be released
+  }
 }
 
 }  // namespace

@@ -196,6 +196,7 @@ void check_counts(const Arguments& a) {
 }
 
 void check_same_device(const Arguments& a) {
+  if (a.in.count == 0 || a.out.count == 0) return;
   if (std::max(a.in.device, -1) != std::max(a.out.device, -1))
     refuse(a, fmt::format("in.device is {} but out.device is {}: both buffers must be on one GPU, "
                           "or in host memory (-1)",

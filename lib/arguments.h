@@ -64,7 +64,10 @@ struct Arguments {
   bool reads_in() const noexcept { return base::holds_some(traits().in, rank == root); }
   bool writes_out() const noexcept { return base::holds_some(traits().out, rank == root); }
   // The GPU that its buffers are on; negative: they are in host memory.
-  int device() const noexcept { return reads_in() ? in.device : writes_out() ? out.device : -1; }
+  int device() const noexcept {
+    if (reads_in() && (in.count != 0 || !writes_out())) return in.device;
+    return writes_out() ? out.device : -1;
+  }
 };
 
 void check_arguments(const Arguments& arguments);

@@ -96,20 +96,6 @@ void check_on_gpu(const CheckedCall& call, const device::Gpu& gpu, const Buffer&
                             base::describe_bytes(pointer.bytes - offset)));
 }
 
-void check_stream(const CheckedCall& call, const device::Gpu& gpu, device::StreamHandle stream) {
-  constexpr device::Status implicit_capture = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-  int capture = 0;
-  const device::Current current(gpu);
-  const device::Status status = gpu.driver().stream_is_capturing(stream, &capture);
-  if (capture != 0 || status == implicit_capture)
-    call.refuse(
-        "the stream is being captured into a CUDA graph: the host paces Rondo's operations, so a "
-        "graph cannot contain them; call it outside of the capture",
-        Errc::unsupported);
-  if (status != device::success)
-    gpu.check(status, fmt::format("{} on rank {}: OpOptions::stream", call.name, call.rank));
-}
-
 std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<device::Gpus> gpus,
                                                         int ordinal, std::size_t bytes) {
   return std::make_unique<GpuAllocation>(std::move(gpus), ordinal, bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What operations check of buffers and streams on GPUs, and memory there. Thread-safe.
+// What operations check of buffers on GPUs, and memory there. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,6 @@ namespace rondo::lib {
 // Checks that the buffer lies in memory of its GPU. Throws as CheckedCall does.
 void check_on_gpu(const CheckedCall& call, const device::Gpu& gpu, const Buffer& buffer,
                   std::string_view name);
-// Throws Error(unsupported) while a graph captures the stream.
-void check_stream(const CheckedCall& call, const device::Gpu& gpu, device::StreamHandle stream);
-
 // Memory of the GPU, zeroed. It keeps `gpus`. Throws Error.
 std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<device::Gpus> gpus,
                                                         int ordinal, std::size_t bytes);

@@ -157,7 +157,24 @@ CommunicatorState::~CommunicatorState() {
     linger(false, base::Clock::now() + linger_time_in_a_collective);
   joined_.control.reset();
   engine_.reset();
+  settle_gpus();
   attachments_.clear();
+}
+
+// If the program's streams or copies do not end, staging memory is left to the end of the process:
+// to free it would wait for the GPU.
+void CommunicatorState::settle_gpus() noexcept {
+  const base::TimePoint until = base::Clock::now() + engine::GpuStaging::settle_time;
+  bool settled = true;
+  for (auto& lane : on_gpus_)
+    for (auto& [device, on_gpu] : lane) settled = on_gpu.staging->settle(until) && settled;
+  if (settled) return;
+  for (auto& lane : on_gpus_)
+    for (auto& [device, on_gpu] : lane) on_gpu.staging->abandon();
+  base::log_line(base::LogLevel::warning,
+                 fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "
+                             "communicator: staging memory stays allocated",
+                             place_.rank, engine::GpuStaging::settle_time.count()));
 }
 
 void CommunicatorState::keep_room_for_links() {
@@ -404,8 +421,7 @@ std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
                                            std::uint64_t counts) const noexcept {
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
                                  static_cast<std::uint64_t>(options_.checksum) << 32 |
-                                 static_cast<std::uint64_t>(options_.reproducible) << 33 |
-                                 static_cast<std::uint64_t>(call.staged) << 34;
+                                 static_cast<std::uint64_t>(options_.reproducible) << 33;
   return base::mix_hash(base::mix_hash(counts, call.segment_elements), settings);
 }
 
@@ -416,47 +432,62 @@ Work CommunicatorState::start(const Arguments& a) {
     bulk_order_.check(place_.rank, a.operation, a.options->owner);
   call.tag = a.options->tag;
   call.unattended = a.options->unattended;
-  if (call.staged && call.in_bytes + call.out_bytes != 0) return start_on_gpu(a, call);
+  if (call.signature.on_gpu && call.in_bytes + call.out_bytes != 0) return start_on_gpu(a, call);
   return Work(engine_->start(call));
 }
+
+namespace {
+
+// What the function throws of a GPU gets the name of the call in front.
+template <class Function>
+auto name_call(const Arguments& a, Function function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    if (text.starts_with(a.traits().name)) throw;
+    throw Error(error.code(), fmt::format("{} on rank {}: {}", a.traits().name, a.rank, text));
+  }
+}
+
+}  // namespace
 
 // Programs let the GPU's streams wait for the result, so nobody drives soon.
 Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& call) {
   engine::GpuStaging& staging = gpu_staging(a.device(), call.priority);
   const auto stream = static_cast<device::StreamHandle>(a.options->stream);
-  check_stream({a.traits().name, a.rank, a.size}, staging.gpu(), stream);
   schedules::Call unattended = call;
   unattended.unattended = true;
-  return Work(engine_->start(unattended, {staging, stream}));
+  return name_call(a, [&] {
+    device::refuse_capture(staging.gpu(), stream, "OpOptions::stream");
+    return Work(engine_->start(unattended, {staging, stream}));
+  });
 }
 
 // The most that the segments of one call in flight may take.
 std::size_t CommunicatorState::gpu_staging_bytes() const noexcept {
-  return std::max(options_.staging_bytes / lane_count / 2, least_gpu_staging);
+  // An element of each block must fit.
+  const std::size_t blocks = static_cast<std::size_t>(place_.size) * size_of(DType::f64);
+  return std::max({options_.staging_bytes / lane_count / 2, least_gpu_staging, blocks});
 }
 
 engine::GpuStaging& CommunicatorState::gpu_staging(int device, Priority priority) {
-  LaneOnGpu& lane = on_gpus_[static_cast<std::size_t>(priority)][device];
-  if (!lane.staging) {
-    lane.staging = std::make_unique<engine::GpuStaging>(
-        gpus_->gpu(device), gpu_staging_bytes(), priority == Priority::urgent, engine_->waker());
-    lane.registration = register_with_all(lane.staging->memory(), lane.staging->bytes());
-  }
-  return *lane.staging;
+  std::map<int, LaneOnGpu>& lane = on_gpus_[static_cast<std::size_t>(priority)];
+  if (const auto found = lane.find(device); found != lane.end()) return *found->second.staging;
+  LaneOnGpu made;
+  made.staging = std::make_unique<engine::GpuStaging>(
+      gpus_->gpu(device), gpu_staging_bytes(), priority == Priority::urgent, engine_->waker());
+  made.registration = register_with_all(made.staging->memory(), made.staging->bytes());
+  return *lane.emplace(device, std::move(made)).first->second.staging;
 }
 
 void CommunicatorState::check_gpu_buffers(const Arguments& a) {
   const CheckedCall call{a.traits().name, a.rank, a.size};
-  try {
+  name_call(a, [&] {
     const device::Gpu& gpu = gpus_->gpu(a.device());
     if (a.reads_in()) check_on_gpu(call, gpu, a.in, "in");
     if (a.writes_out()) check_on_gpu(call, gpu, a.out, "out");
-  } catch (const Error& error) {
-    const bool named = std::string_view(error.what()).starts_with(call.name);
-    throw Error(error.code(),
-                named ? error.what()
-                      : fmt::format("{} on rank {}: {}", call.name, call.rank, error.what()));
-  }
+  });
 }
 
 // Checks and plans calls that are new.
@@ -490,7 +521,8 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
       static_cast<std::uint32_t>(has_counts ? counts : static_cast<std::uint64_t>(a.root)),
       shape.count,
       a.options->scale.value_or(1.0),
-      0};
+      0,
+      staged};
   call.input_scale = a.options->input_scale.value_or(1.0);
   call.in = static_cast<const std::byte*>(reads ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
@@ -498,7 +530,6 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   call.out_bytes = writes ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
-  call.staged = staged;
   if (chosen.algorithm != schedules::Algorithm::direct)
     cut_into_segments(call, a, chosen, staged ? gpu_staging_bytes() : SIZE_MAX);
   call.time_limit = std::min(

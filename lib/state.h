@@ -96,6 +96,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   engine::GpuStaging& gpu_staging(int device, Priority priority);
   void check_gpu_buffers(const Arguments& arguments);
   std::size_t gpu_staging_bytes() const noexcept;
+  void settle_gpus() noexcept;
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
   Work start_transfers(const point::PointShape& shape, const OpOptions& options);

@@ -60,6 +60,10 @@ class Bell {
   void add_to(WakeDescriptors& descriptors) const noexcept {
     if (word_ == nullptr) descriptors.add(event_.get());
   }
+  // Whether nobody has rung since seen() gave this value. False where that cannot be known.
+  bool is_silent_since(std::uint32_t seen) const noexcept {
+    return word_ != nullptr && word_->load() == seen;
+  }
   // Sleeps for this many milliseconds at most, until ring(), or until a transport wakes this rank.
   // True when the event has to be cleared.
   bool sleep(WakeDescriptors& descriptors, std::uint32_t seen, int timeout) const noexcept {

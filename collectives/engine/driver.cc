@@ -100,7 +100,8 @@ bool Driver::drive(const Goal* goal, base::TimePoint until) {
         break;
       case Waiting::Next::sleep:
         if (!sleep(until, goal == nullptr)) return false;
-        waiting_.moved();
+        // After a sleep that ended by time alone, the same wait goes on: without a spin.
+        if (!slept_in_vain_) waiting_.moved();
     }
   }
   return true;
@@ -123,6 +124,7 @@ void Driver::let_in() {
 
 // False when a thread that waits has taken over from the background thread meanwhile.
 bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
+  slept_in_vain_ = false;
   if (pass_due_) return true;
   const std::uint32_t seen = bell_.seen();
   WakeDescriptors descriptors;
@@ -139,6 +141,7 @@ bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
   const bool woken = bell_.sleep(descriptors, seen, timeout);
   mutex_.lock_again();
   --sleeping_;
+  slept_in_vain_ = bell_.is_silent_since(seen);
   // The last sleeper takes the wake-up away, when the others have seen it.
   if (sleeping_ == 0 && woken) bell_.clear();
   if (!on_behalf_of_nobody) return true;

@@ -109,6 +109,8 @@ class Driver {
   // To be called after each start and after each end of an operation.
   void operation_started(const Started& started) RONDO_REQUIRES(mutex_);
   void operation_ended() RONDO_REQUIRES(mutex_);
+  // Operation::enqueued() has become true of an operation.
+  void operation_enqueued() RONDO_REQUIRES(mutex_) { tell_waiters(); }
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
   // What wakes a driver that sleeps, without the lock.
@@ -137,6 +139,7 @@ class Driver {
   int sleeping_ RONDO_GUARDED_BY(mutex_) = 0;
   int spins_left_ RONDO_GUARDED_BY(mutex_) = 0;
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;
+  bool slept_in_vain_ RONDO_GUARDED_BY(mutex_) = false;  // nobody has rung during the last sleep
   bool pass_due_ RONDO_GUARDED_BY(mutex_) =
       false;  // a start has moved something since the last pass
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/engine.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include <rondo/communicator.h>
 
+#include "base/log.h"
 #include "base/mutex.h"
 
 namespace rondo::engine {
@@ -49,7 +51,7 @@ Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
   const base::Locked lock(driver_.mutex());
   // The GPU ends such a call while nobody waits, also where there is no other rank.
   driver_.start_background();
-  if (!on_gpu.staging.has_mark()) make_mark(on_gpu.staging);
+  if (!on_gpu.staging.has_mark() && verdict_.failure() == nullptr) make_mark(on_gpu.staging);
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 
@@ -244,8 +246,7 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
 
 bool Engine::prepare_gpus() {
   try {
-    owners_.prepare_sleep();
-    return true;
+    return owners_.prepare_sleep();
   } catch (const std::exception& error) {
     suspect(cannot_go_on(options_.rank, error));
     return false;
@@ -275,6 +276,11 @@ void Engine::finished(Operation& operation) {
   keep_for_callback(operation);
   operation.succeed();
   let_go(operation);
+}
+
+void Engine::enqueued() {
+  driver_.mutex().assert_held();
+  driver_.operation_enqueued();
 }
 
 void Engine::keep_for_callback(Operation& operation) {
@@ -320,9 +326,19 @@ void Engine::end_all() {
   for (transports::Transport* transport : transports_) transport->halt();
   owners_.clear();
   starter_.clear();
+  await_copies();
   fail_calls(Failure(*verdict_.failure()));
   times_.clear();
   driver_.wake_sleeper();
+}
+
+// No copy may use the buffers of an operation after its end.
+void Engine::await_copies() {
+  if (owners_.await_copies(base::Clock::now() + GpuStaging::settle_time)) return;
+  base::log_line(base::LogLevel::warning,
+                 fmt::format("rank {}: a GPU still copies from or to buffers of failed operations: "
+                             "do not use them before the GPU is idle",
+                             options_.rank));
 }
 
 void Engine::fail_calls(const Failure& failure) {

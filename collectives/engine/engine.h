@@ -114,6 +114,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // OwnerHost: under the lock.
   transports::Link& link(int peer, transports::Lane lane) override;
   void finished(Operation& operation) override;
+  void enqueued() override;
   void suspect(Failure failure) override;
 
   // Driven: under the lock.
@@ -137,6 +138,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_gpus() RONDO_REQUIRES(driver_.mutex());
+  void await_copies() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
   void keep_for_callback(Operation& operation) RONDO_REQUIRES(driver_.mutex());

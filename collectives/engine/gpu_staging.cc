@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
-
-#include "base/log.h"
 
 namespace rondo::engine {
 
@@ -19,56 +18,74 @@ device::Address address_of(const std::byte* buffer) noexcept {
 
 }  // namespace
 
-GpuStaging::Parts::Parts(const device::Gpu& gpu, std::size_t bytes, bool urgent,
-                         std::shared_ptr<Waker> its_waker)
-    : waker(std::move(its_waker)),
-      memory(gpu, bytes),
+GpuStaging::Parts::Parts(const device::Gpu& gpu, std::size_t bytes, bool urgent)
+    : memory(gpu, bytes),
       queues{device::CopyQueue(gpu, urgent), device::CopyQueue(gpu, urgent),
              device::CopyQueue(gpu, urgent), device::CopyQueue(gpu, urgent)} {}
 
-bool GpuStaging::Parts::drain() noexcept {
-  bool idle = true;
-  for (device::CopyQueue& queue : queues) idle = queue.drain() && idle;
-  return idle && (calls.load(std::memory_order_acquire) == 0 || queues.front().failed());
-}
-
 // On a thread of the driver.
-void GpuStaging::Parts::wake(void* parts) {
-  Parts& self = *static_cast<Parts*>(parts);
+void GpuStaging::Calls::wake(void* calls) {
+  Calls& self = *static_cast<Calls*>(calls);
   self.waker->wake();
-  self.calls.fetch_sub(1, std::memory_order_release);
+  self.left.fetch_sub(1, std::memory_order_release);
 }
 
 GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urgent,
                        std::shared_ptr<Waker> waker)
     : gpu_(gpu),
       half_bytes_(half_bytes),
-      parts_(std::make_unique<Parts>(gpu, 2 * half_bytes, urgent, std::move(waker))) {
+      calls_(std::make_unique<Calls>(std::move(waker))),
+      parts_(std::make_unique<Parts>(gpu, 2 * half_bytes, urgent)) {
   for (std::size_t i = 0; i < halves_.size(); ++i)
     halves_[i] = {nullptr, memory() + i * half_bytes, &parts_->queues[2 * i],
                   &parts_->queues[2 * i + 1]};
 }
 
 GpuStaging::~GpuStaging() {
-  // Memory that a copy may still use must not be freed.
-  if (!gpu_.here() || !is_idle_by(base::Clock::now() + settle_time))
-    static_cast<void>(parts_.release());
+  // A GPU that has failed never makes the calls that are left; if it does, they find this.
+  if (calls_ && calls_->left.load(std::memory_order_acquire) != 0)
+    static_cast<void>(calls_.release());
 }
 
-// Copies to a GPU whose context cannot be used any more have ended.
-bool GpuStaging::is_idle_by(base::TimePoint until) noexcept {
+void GpuStaging::abandon() noexcept {
+  static_cast<void>(parts_.release());
+  static_cast<void>(calls_.release());
+}
+
+// Nothing is under way on a GPU whose context cannot be used any more.
+template <class Done>
+bool GpuStaging::wait_until(base::TimePoint until, Done done) noexcept {
   bool usable = true;
   do {
     try {
       const device::Current current(gpu_);
       usable = true;
-      if (parts_->drain()) return true;
+      if (done()) return true;
     } catch (const std::exception&) {
       usable = false;
     }
     ::sched_yield();
   } while (base::Clock::now() < until);
   return !usable;
+}
+
+bool GpuStaging::copies_ended() noexcept {
+  bool ended = true;
+  for (device::CopyQueue& queue : parts_->queues) ended = queue.drain() && ended;
+  return ended;
+}
+
+bool GpuStaging::await_copies(base::TimePoint until) noexcept {
+  return !gpu_.here() || wait_until(until, [&] { return copies_ended(); });
+}
+
+bool GpuStaging::settle(base::TimePoint until) noexcept {
+  return gpu_.here() && wait_until(until, [&] {
+           const bool marks_reached = std::ranges::none_of(
+               parts_->marks, [](const auto& m) { return m.query() == device::not_ready; });
+           const bool called = calls_->left.load(std::memory_order_acquire) == 0;
+           return copies_ended() && marks_reached && (called || parts_->queues.front().failed());
+         });
 }
 
 void GpuStaging::add_mark(device::Event mark) {
@@ -108,9 +125,6 @@ bool GpuStaging::grant() {
       continue;
     half.owner = std::exchange(first_, first_->on_gpu.next);
     half.owner->run.give_staging(half.memory);
-    const device::Event& mark = parts_->marks[half.owner->on_gpu.mark];
-    half.loads->wait_for(mark);
-    half.stores->wait_for(mark);
     moved = true;
   }
   return moved;
@@ -119,7 +133,6 @@ bool GpuStaging::grant() {
 bool GpuStaging::advance(Half& half) {
   bool moved = false;
   while (!half.loads->idle() && half.loads->take_ended()) {
-    half.owner->on_gpu.mark_reached = true;
     half.owner->run.loaded();
     moved = true;
   }
@@ -142,6 +155,7 @@ bool GpuStaging::load(Half& half) {
     if (copies_.empty() && half.loads->idle()) {
       operation.run.loaded();
     } else {
+      if (!mark_reached(operation)) break;
       for (const Run::Copy& copy : copies_)
         half.loads->to_host(copy.staging, address_of(operation.in) + copy.offset, copy.bytes);
       half.loads->end_batch();
@@ -169,6 +183,7 @@ bool GpuStaging::store(Half& half) {
     }
     ++segment;
     moved = true;
+    any_enqueued_ = any_enqueued_ || operation.enqueued();
   }
   return moved;
 }
@@ -192,6 +207,7 @@ ScheduledOperation* GpuStaging::take_complete() noexcept {
 
 // The mark has been reached, so it can mark the end too.
 void GpuStaging::join(const ScheduledOperation& operation, device::StreamHandle stream) {
+  device::refuse_capture(gpu_, stream, "Work::join");
   const device::Current current(gpu_);
   device::Event& end = parts_->marks[operation.on_gpu.mark];
   for (Half& half : halves_)
@@ -200,50 +216,49 @@ void GpuStaging::join(const ScheduledOperation& operation, device::StreamHandle 
              "cuStreamWaitEvent on the stream that joins");
 }
 
-void GpuStaging::prepare_sleep() {
-  if (idle()) return;
+// What ends after the last look and before the function is enqueued would wake nobody, so this
+// looks again.
+bool GpuStaging::prepare_sleep() {
+  if (idle()) return true;
   const device::Current current(gpu_);
-  for (Half& half : halves_) {
-    if (half.owner == nullptr) continue;
-    watch(*half.loads);
-    watch(*half.stores);
-  }
+  for (Half& half : halves_)
+    if (half.owner != nullptr) watch(half);
+  return std::ranges::none_of(halves_, [&](const Half& half) { return has_news(half); });
 }
 
-void GpuStaging::watch(device::CopyQueue& queue) {
-  parts_->calls.fetch_add(1, std::memory_order_relaxed);
-  bool will_call = false;
-  try {
-    will_call = queue.call_when_ended(Parts::wake, parts_.get());
-  } catch (...) {
-    parts_->calls.fetch_sub(1, std::memory_order_relaxed);
-    throw;
-  }
-  if (!will_call) parts_->calls.fetch_sub(1, std::memory_order_relaxed);
+bool GpuStaging::has_news(const Half& half) const {
+  if (half.owner == nullptr) return false;
+  const auto& at = half.owner->on_gpu;
+  return (!at.mark_reached && parts_->marks[at.mark].query() != device::not_ready) ||
+         half.loads->has_ended() || half.stores->has_ended();
 }
 
-// Loads that still wait for a caller's stream write nothing but staging memory, and need no wait.
+// Before a call is enqueued it counts, because it may be made at once.
+void GpuStaging::watch(Half& half) {
+  const auto call = [&](const auto& enqueue) {
+    calls_->left.fetch_add(1, std::memory_order_relaxed);
+    bool enqueued = false;
+    try {
+      enqueued = enqueue();
+    } catch (...) {
+      calls_->left.fetch_sub(1, std::memory_order_relaxed);
+      throw;
+    }
+    if (!enqueued) calls_->left.fetch_sub(1, std::memory_order_relaxed);
+  };
+  auto& at = half.owner->on_gpu;
+  if (!at.mark_reached && !at.mark_watched)
+    call([&] {
+      half.loads->call_when_reached(parts_->marks[at.mark], Calls::wake, calls_.get());
+      return at.mark_watched = true;
+    });
+  for (device::CopyQueue* queue : {half.loads, half.stores})
+    if (!queue->idle()) call([&] { return queue->call_when_ended(Calls::wake, calls_.get()); });
+}
+
 void GpuStaging::clear() noexcept {
   first_ = last_ = nullptr;
-  bool storing = false;
-  for (Half& half : halves_) {
-    storing = storing || (half.owner != nullptr && !half.stores->idle());
-    half.owner = nullptr;
-  }
-  if (!storing || !gpu_.here()) return;
-  const base::TimePoint until = base::Clock::now() + settle_time;
-  try {
-    const device::Current current(gpu_);
-    for (Half& half : halves_)
-      while (!half.stores->drain() && base::Clock::now() < until) ::sched_yield();
-    if (halves_[0].stores->idle() && halves_[1].stores->idle()) return;
-    base::log_line(
-        base::LogLevel::warning,
-        fmt::format("GPU {}: copies to buffers of failed operations are still under way: do "
-                    "not use the buffers before the GPU is idle",
-                    gpu_.ordinal()));
-  } catch (const std::exception&) {  // the GPU has failed, and its copies with it
-  }
+  for (Half& half : halves_) half.owner = nullptr;
 }
 
 std::string GpuStaging::awaited(const ScheduledOperation& operation) const {

@@ -95,7 +95,7 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
     return {Errc::mismatch,
             fmt::format("rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, "
                         "segment size, depth, staging, reproducible and checksum must be the same "
-                        "on all ranks, and all of them pass host memory, or all memory of a GPU",
+                        "on all ranks",
                         peer, call, schedules::name_of(theirs.signature.algorithm), rank_,
                         schedules::name_of(mine->signature.algorithm))};
   return {Errc::mismatch,

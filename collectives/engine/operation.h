@@ -173,7 +173,8 @@ class ScheduledOperation final : public CollectiveOperation {
   struct OnGpu {
     GpuStaging* staging = nullptr;  // null: they are in host memory
     std::size_t mark = 0;
-    bool mark_reached = false;            // the GPU has done what comes before the call
+    bool mark_reached = false;            // this host has seen that
+    bool mark_watched = false;            // the GPU will wake the driver then
     std::uint64_t loads = 0, stores = 0;  // segments whose copies have been enqueued
     ScheduledOperation* next = nullptr;   // among those that wait for memory
   };

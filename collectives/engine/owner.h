@@ -48,6 +48,8 @@ class OwnerHost {
   // The operation has done all its work. The owner must have forgotten it before, and must not use
   // it afterwards: it may already belong to another call.
   virtual void finished(Operation& operation) = 0;
+  // Everything of an operation on a GPU has been enqueued there.
+  virtual void enqueued() = 0;
   // Reports a failure that this rank saw. Without an observer the engine calls clear() before this
   // returns.
   virtual void suspect(Failure failure) = 0;

@@ -87,8 +87,15 @@ bool Owners::advance_links() {
   return advance(of(Priority::bulk).links) || moved;
 }
 
-void Owners::prepare_sleep() {
-  for (CollectiveOwners& owners : collectives_) owners.links.prepare_sleep();
+bool Owners::prepare_sleep() {
+  return std::ranges::all_of(collectives_,
+                             [](CollectiveOwners& owners) { return owners.links.prepare_sleep(); });
+}
+
+bool Owners::await_copies(base::TimePoint until) noexcept {
+  bool ended = true;
+  for (CollectiveOwners& owners : collectives_) ended = owners.links.await_copies(until) && ended;
+  return ended;
 }
 
 std::uint64_t Owners::awaited() const noexcept {

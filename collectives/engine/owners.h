@@ -36,7 +36,8 @@ struct CollectiveOwners {
 
   // Null if such a call uses links only.
   TwoLevelOwner* inside(const schedules::Call& call) noexcept {
-    return two_level && !call.staged && two_level->runs(call.signature) ? &*two_level : nullptr;
+    return two_level && !call.signature.on_gpu && two_level->runs(call.signature) ? &*two_level
+                                                                                  : nullptr;
   }
 };
 
@@ -65,7 +66,8 @@ class Owners {
   // The same on links.
   bool advance_links();
   // The driver is about to sleep: see ScheduledLane.
-  void prepare_sleep();
+  bool prepare_sleep();
+  bool await_copies(base::TimePoint until) noexcept;
   // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().
   std::uint64_t awaited() const noexcept;
   // See LinkOwner.

@@ -24,7 +24,7 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
                                        static_cast<std::size_t>(size))
               : kernels::PairReduction();
   using Values = schedules::Progress::Values;
-  staged_ = call.staged && call.in_bytes + call.out_bytes != 0;
+  staged_ = call.signature.on_gpu && call.in_bytes + call.out_bytes != 0;
   progress_.begin(program, layout_.segments(), room, staged_ ? Values::staged : Values::in_buffers);
   staging_ = nullptr;
   staging_needed_ = staged_ || has_values_outside_buffers()

@@ -48,7 +48,7 @@ void ScheduledLane::begin(ScheduledOperation& operation) {
   (last_ == nullptr ? first_ : last_->next) = &operation;
   last_ = &operation;
   if (operation.run.staged())
-    begin_on_gpu(operation);
+    operation.on_gpu.staging->begin(operation);
   else if (operation.run.waits_for_staging())
     ++staging_waiters_;
   bool any_lost = false;
@@ -68,10 +68,8 @@ void ScheduledLane::begin(ScheduledOperation& operation) {
   if (any_lost) check(base::Clock::now());
 }
 
-void ScheduledLane::begin_on_gpu(ScheduledOperation& operation) {
-  GpuStaging* const gpu = operation.on_gpu.staging;
-  if (std::ranges::find(gpus_, gpu) == gpus_.end()) gpus_.push_back(gpu);
-  gpu->begin(operation);
+void ScheduledLane::know(GpuStaging& gpu) {
+  if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
 }
 
 void ScheduledLane::remove(ScheduledOperation& operation) noexcept {
@@ -147,13 +145,20 @@ bool ScheduledLane::advance_gpus() {
   for (GpuStaging* gpu : gpus_) {
     if (gpu->idle()) continue;
     moved = gpu->advance() || moved;
+    if (gpu->take_enqueued()) host_.enqueued();
     while (ScheduledOperation* const complete = gpu->take_complete()) finish(*complete);
   }
   return moved;
 }
 
-void ScheduledLane::prepare_sleep() {
-  for (GpuStaging* gpu : gpus_) gpu->prepare_sleep();
+bool ScheduledLane::prepare_sleep() {
+  return std::ranges::all_of(gpus_, [](GpuStaging* gpu) { return gpu->prepare_sleep(); });
+}
+
+bool ScheduledLane::await_copies(base::TimePoint until) noexcept {
+  bool ended = true;
+  for (GpuStaging* gpu : gpus_) ended = gpu->await_copies(until) && ended;
+  return ended;
 }
 
 bool ScheduledLane::run() {

@@ -39,7 +39,13 @@ class ScheduledLane final : public LinkOwner {
   // To be called after a call of this lane has begun: a held header may wait for it.
   void check_held();
   // The driver is about to sleep: GPUs that this lane waits for will wake it.
-  void prepare_sleep();
+  // False: one of them has done something already.
+  bool prepare_sleep();
+  // After clear(): waits for copies under way to and from GPUs, but not beyond `until`. False: some
+  // still are.
+  bool await_copies(base::TimePoint until) noexcept;
+  // Before a number is taken for an operation that is on this GPU.
+  void know(GpuStaging& gpu);
 
   bool advance() override { return first_ != nullptr && run(); }
   void clear() noexcept override;
@@ -88,7 +94,6 @@ class ScheduledLane final : public LinkOwner {
   bool send_ready(Channel& channel);
   transports::HeaderBytes header_of(const ScheduledOperation& operation,
                                     const Outgoing& outgoing) const;
-  void begin_on_gpu(ScheduledOperation& operation);
   void remove(ScheduledOperation& operation) noexcept;
   void finish(ScheduledOperation& operation);
   // Go on to the next operation when the present one has no more frames for this channel.

@@ -58,7 +58,8 @@ CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const 
     taken->keep_call(call);
   else if (verdict_.failure() == nullptr)
     begin_run(*taken, call);
-  if (on_gpu != nullptr) {
+  if (on_gpu != nullptr && verdict_.failure() == nullptr) {
+    owners.links.know(on_gpu->staging);
     taken->on_gpu.mark = on_gpu->staging.set_mark(on_gpu->stream);
     taken->on_gpu.staging = &on_gpu->staging;
   }

@@ -32,6 +32,7 @@ struct Signature {
   // A hash of what else must be the same: the counts of all ranks, segment elements, depth,
   // reproducible, checksum.
   std::uint64_t plan = 0;
+  bool on_gpu = false;  // the buffers are in memory of a GPU
 
   bool operator==(const Signature&) const = default;
 };
@@ -52,8 +53,6 @@ struct Call {
   std::uint32_t depth = 1;
   nanoseconds time_limit{};
   bool unattended = false;  // nobody will wait for it soon: the background thread drives at once
-  // The CPU reaches neither buffer: segments are copied to staging memory and back.
-  bool staged = false;
   std::string_view tag;
 };
 

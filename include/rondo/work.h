@@ -37,7 +37,8 @@ class [[nodiscard]] RONDO_API Work {
     return operation;
   }
 
-  // Drives progress on this thread until the operation ends. If it failed, throws Error with the
+  // Drives progress on this thread until the operation ends. Not in a host function of CUDA, where
+  // no call of CUDA is allowed. If the operation failed, throws Error with the
   // first cause.
   void wait() const;
   // For buffers on a GPU: makes the CUDA stream wait for the end of the operation. What is enqueued

@@ -83,6 +83,38 @@ class WorkBesideAStart final : public engine::Driven {
   bool started_ = false;
 };
 
+// Work that never moves, and whose operation ends after some sleeps of a millisecond.
+class QuietWork final : public engine::Driven {
+ public:
+  explicit QuietWork(engine::Operation& operation) : operation_(operation) {}
+
+  bool pass() override {
+    if (sleeps > 0) ++passes;
+    return false;
+  }
+  void check_time(base::TimePoint) override {
+    if (sleeps == most_sleeps) operation_.fail(Errc::aborted, {});
+  }
+  base::TimePoint next_check() const noexcept override {
+    return base::Clock::now() + milliseconds{1};
+  }
+  void deliver() override {}
+  bool pending() const noexcept override {
+    return operation_.state() == engine::Operation::State::running;
+  }
+  bool shares_core() override { return false; }
+  bool prepare_sleep(engine::WakeDescriptors&) override {
+    ++sleeps;
+    return true;
+  }
+
+  static constexpr int most_sleeps = 20;
+  int passes = 0, sleeps = 0;
+
+ private:
+  engine::Operation& operation_;
+};
+
 // Work that moves something in every pass, until the driver has looked at the time twice.
 class BusyWork final : public engine::Driven {
  public:
@@ -222,6 +254,22 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   CHECK(operation->code == Errc::deadline_exceeded);
   CHECK(work.passes > 1);
   CHECK(work.sleeps == 0);
+}
+
+// A rank on shared memory looks every 100 ms whether its peers still live. If it spun again each
+// time, a wait beside a busy program would cost one percent of a core.
+TEST_CASE("a driver whose sleep ends by time alone goes back to sleep", "[driver]") {
+  const Waited waited;
+  QuietWork work(*waited.operation);
+  base::WakeWord word{0};
+  engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1},
+                        &word);
+  {
+    const base::Locked lock(driver.mutex());
+    driver.wait({*waited.operation}, base::TimePoint::max());
+  }
+  CHECK(work.sleeps == QuietWork::most_sleeps);
+  CHECK(work.passes <= 10 * QuietWork::most_sleeps);
 }
 
 // The link of what has moved may hold a frame that can be taken now, and nobody rings for that.

@@ -19,7 +19,8 @@ engine::Frame example() {
                      3,
                      std::uint64_t{5} << 32,
                      0.125,
-                     (std::uint64_t{77} << 40) + 1};
+                     (std::uint64_t{77} << 40) + 1,
+                     true};
   frame.number = std::numeric_limits<std::uint64_t>::max();
   frame.segment = 65'535;
   frame.frame = 9;

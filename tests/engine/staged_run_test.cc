@@ -67,13 +67,13 @@ class Rank {
                       .op = ReduceOp::mean,
                       .algorithm = shape.algorithm,
                       .root = root,
-                      .count = shape.count};
+                      .count = shape.count,
+                      .on_gpu = staged};
     call.in = in;
     call.out = out;
     call.in_bytes = call.out_bytes = 1;
     call.segment_elements = shape.segment;
     call.depth = shape.depth;
-    call.staged = staged;
     call_in_ = in;
     call_out_ = out;
     schedules::Progress::Room room;

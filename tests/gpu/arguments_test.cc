@@ -127,7 +127,9 @@ TEST_CASE("memory of a GPU from a communicator is zero, and may outlive it") {
 }
 
 TEST_CASE("ranks that give host memory and memory of a GPU") {
-  for (const Over over : {Over::mem, Over::shm}) {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  // The root of a reduce only receives: no frame and no post shows it the mismatch.
+  for (const bool rooted : {false, true}) {
     Setup setup;
     setup.over = over;
     std::vector<std::string> messages(2);
@@ -136,14 +138,17 @@ TEST_CASE("ranks that give host memory and memory of a GPU") {
       std::vector<float> host(100, 1);
       const Buffer buffer = c.rank() == 0 ? values.buffer() : buffer_of(host);
       try {
-        c.all_reduce(buffer, buffer, ReduceOp::sum).wait();
+        if (rooted)
+          c.reduce(buffer, buffer, ReduceOp::sum, 0).wait();
+        else
+          c.all_reduce(buffer, buffer, ReduceOp::sum).wait();
       } catch (const Error& error) {
         expect(error.code() == Errc::mismatch, error.what());
         messages[static_cast<std::size_t>(c.rank())] = error.what();
       }
     });
     for (const std::string& message : messages)
-      CHECK_THAT(message, Contains("all of them pass host memory, or all memory of a GPU"));
+      CHECK_THAT(message, Contains(", on a GPU)") && Contains(" where rank "));
   }
 }
 

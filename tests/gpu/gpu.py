@@ -117,6 +117,22 @@ def catch_program(name, *arguments, seconds=900, **variables):
     return run
 
 
+def skips_what_needs_the_fake(machine):
+    """Over a driver that is not known as the fake, as a real one, every test that would control it
+    must be skipped: the others would abort here. The fake has one GPU, so a second is not taken for
+    granted either."""
+    with tempfile.TemporaryDirectory(prefix="rondo-gpu-") as folder:
+        library = (machine.build / FAKE / "libcuda.so.1").read_bytes()
+        (Path(folder) / "libcuda.so.1").write_bytes(library.replace(b"rondo_fake_alive", b"rondo_real_alive"))
+        skipped = 0
+        for program, which in ("test_device", "*"), ("test_gpu", "~processes that*~a rank is killed*"):
+            output = machine.run(program, which, LD_LIBRARY_PATH=folder, FAKE_CUDA="leaks=fail,gpus=1", seconds=300)
+            skipped += len(re.findall(r"(?m)^skipped: it controls the fake", output))
+    if not skipped:
+        raise Failure("no test was skipped over a driver that is not the fake")
+    return Outcome()
+
+
 def shows_gpus(machine):
     text = machine.run("rondo", "info")
     if not re.search(r"(?m)^gpu 0 +\S", text):
@@ -209,6 +225,7 @@ def cases(machine):
         yield "device", catch_program("test_device", "device: bytes go to a GPU*,device: a driver that*")
         yield "gpu", catch_program("test_gpu", "a stream that joins*,a buffer that goes*")
         yield "table", catch_program("test_table", "table: gpu on several hosts", RONDO_TEST_EFFORT="2")
+        yield "skips", skips_what_needs_the_fake
         yield "info", shows_gpus
         yield "collectives: 2 ranks over shm", collectives(COLLECTIVES[:1], 2, "shm")
         yield "collectives: 3 ranks over tcp", collectives(COLLECTIVES[4:5], 3, "tcp")
@@ -216,8 +233,11 @@ def cases(machine):
         yield "bench: all_reduce, 2 ranks over shm", figures_of("all_reduce", 2, "shm", "64K")
         return
     yield "device", catch_program("test_device")
-    yield "gpu", catch_program("test_gpu")
+    yield "gpu", catch_program("test_gpu", "~[abandons]")
+    yield "gpu: a stream that does not move", catch_program("test_gpu", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
     yield "table", catch_program("test_table", "table: gpu*", **({"RONDO_TEST_EFFORT": "10"} if machine.fake else {}))
+    if machine.fake:
+        yield "skips", skips_what_needs_the_fake
     yield "info", shows_gpus
     yield "collectives: 1 rank", collectives(COLLECTIVES, 1, "shm")
     for ranks in 2, 4, 8:

@@ -2,6 +2,9 @@
 //
 // The caller's stream orders the start of an operation, join() its end, and nobody burns a core
 // meanwhile.
+#include <atomic>
+#include <thread>
+
 #include "catch.h"
 #include "gpu/gpu_ranks.h"
 
@@ -120,6 +123,48 @@ TEST_CASE("a stream that joins finds the result") {
       }
     });
   }
+}
+
+// With these delays the last copy is under way for a while after it has been enqueued.
+TEST_CASE("join does not wait for the end, although another thread waits for it") {
+  Setup setup;
+  std::atomic<int> early{0};
+  run_on_gpus(setup, "join beside a wait", [&](Communicator& c, OnGpu& on) {
+    GpuFloats values(on, 200'000, 1);
+    const device::Stream stream(on.gpu());
+    for (int round = 0; round < 30; ++round) {
+      const Work work = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::max);
+      std::thread other([&] { work.wait(); });
+      work.join(stream.get());
+      early += work.done() ? 0 : 1;
+      other.join();
+    }
+  });
+  CHECK(early > 0);
+}
+
+TEST_CASE("a stream that is being captured cannot join") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  run_on_gpus(Setup{.size = 1}, "capture", [&](Communicator& c, OnGpu& on) {
+    GpuFloats values(on, 1000, 1);
+    const device::Stream held(on.gpu()), capturing(on.gpu());
+    fake.hold(held.get());
+    device::Event before(on.gpu());
+    const Work work =
+        c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = held.get()});
+    fake.capture(capturing.get(), true);
+    fake.let_go(held.get());
+    std::error_code code;
+    try {
+      work.join(capturing.get());
+    } catch (const Error& error) {
+      code = error.code();
+    }
+    fake.capture(capturing.get(), false);
+    expect(work.done() || code == Errc::unsupported, "the stream joined");
+    work.wait();
+  });
 }
 
 TEST_CASE("operations on GPU memory end while nobody waits") {

@@ -44,6 +44,7 @@ class PlayedLink final : public transports::Link {
 };
 
 struct PlayedPeers final : engine::OwnerHost {
+  void enqueued() override {}
   using Started = engine::Taken<point::MessageOperation>;
 
   explicit PlayedPeers(int size = 2, bool checksum = false)
