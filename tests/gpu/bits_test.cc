@@ -80,7 +80,7 @@ std::vector<int> sizes() {
   return few_cases() ? std::vector<int>{3} : std::vector<int>{2, 3, 5};
 }
 
-TEST_CASE("reproducible sums have the bits of host memory") {
+TEST_CASE("reproducible sums have the bits of host memory", "[bits]") {
   for (const Over over : {Over::mem, Over::tcp, Over::shm})
     for (const int size : sizes()) {
       Setup setup;
@@ -91,7 +91,7 @@ TEST_CASE("reproducible sums have the bits of host memory") {
     }
 }
 
-TEST_CASE("sums by each algorithm have the bits of host memory") {
+TEST_CASE("sums by each algorithm have the bits of host memory", "[bits]") {
   for (const char* algorithm : {"ring", "tree", "doubling", "halving", "two_shot", "star", "chain"})
     for (const int size : sizes()) {
       Setup setup;
