@@ -235,7 +235,7 @@ def cases(machine):
     yield "device", catch_program("test_device")
     yield "gpu", catch_program("test_gpu", "~[abandons]")
     yield "gpu: a stream that does not move", catch_program("test_gpu", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
-    yield "table", catch_program("test_table", "table: gpu*", **({"RONDO_TEST_EFFORT": "10"} if machine.fake else {}))
+    yield "table", catch_program("test_table", "table: gpu*")
     if machine.fake:
         yield "skips", skips_what_needs_the_fake
     yield "info", shows_gpus
