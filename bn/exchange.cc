@@ -171,7 +171,7 @@ void Exchange::finish_on_gpu() {
   GpuReport& report = late.report_of(on.kernels());
   const bool careful = pass_ == Pass::forward &&
                        std::any_of(layers_.begin(), layers_.end(),
-                                   [](const Layer* layer) { return !layer->knows_point(); });
+                                   [](const Layer* layer) { return layer->doubts_point(); });
   if (careful) return finish_carefully_on_gpu(report);
   const device::Current current(on.gpu());
   if (pass_ == Pass::forward)
@@ -191,14 +191,21 @@ void Exchange::finish_carefully_on_gpu(GpuReport& report) {
       report.enqueue(sections_, on.stream());
     }
     report.wait(layers_.front()->wait_time());
-    check_report(report);
+    // Ranks that do not wait see a disagreement only in the next pass. So this one waits for it
+    // too.
+    if (!agreed_in_report(report)) {
+      layers_.front()->shared().late_check().expect(report, positions());
+      return;
+    }
     bool far = false;
-    for (std::size_t i = 0; i < layers_.size(); ++i) far |= report.far(i);
-    if (!far || round == most_rounds) break;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      far |= report.far(i);
+      if (round == 1) layers_[i]->know_sums(report.head(i)[0], report.far(i));
+    }
+    if (!far || round == most_rounds) return;
     send(Place::forward_again);
     work_.join(on.stream());
   }
-  for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i]->know_sums(report.head(i)[0], false);
 }
 
 // All ranks see the same sums. So they come to the same conclusion here, about the first layer that
@@ -217,15 +224,11 @@ void Exchange::check_agreement() const {
   }
 }
 
-void Exchange::check_report(const GpuReport& report) const {
-  Communicator& communicator = layers_.front()->communicator();
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Agreed agreed = agreed_in(report.head(i), communicator.size());
-    if (agreed.all()) continue;
-    Position mine = position(i);
-    mine.other_history = agreed.place && agreed.layer;
-    tell_apart(communicator, mine, agreed.layer);
-  }
+bool Exchange::agreed_in_report(const GpuReport& report) const {
+  const int size = layers_.front()->communicator().size();
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    if (!agreed_in(report.head(i), size).all()) return false;
+  return true;
 }
 
 Position Exchange::position(std::size_t index) const {

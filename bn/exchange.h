@@ -73,7 +73,7 @@ class Exchange {
   void finish_on_gpu();
   void finish_carefully_on_gpu(GpuReport& report);
   void check_agreement() const;
-  void check_report(const GpuReport& report) const;
+  bool agreed_in_report(const GpuReport& report) const;
   bool deliver();
   Position position(std::size_t index) const;
   std::vector<Position> positions() const;

@@ -83,9 +83,11 @@ class Layer {
   void put_backward_on_gpu(std::uintptr_t section, const SectionHead& head);
   // Enqueues the merge; finish: and all of the end but the pass over x. The context is current.
   void merge_on_gpu(std::uintptr_t section, bool finish);
-  // Whether K was near the mean when the host last looked at the sums of a forward pass.
-  bool knows_point() const noexcept { return knows_point_; }
-  // What the host sees of the sums of a forward pass: in the next pass, or before its end.
+  // Whether K may well be too far from the mean, so that the host should look at the sums of the
+  // forward pass before its end. The same on all ranks.
+  bool doubts_point() const noexcept { return doubts_ > 0; }
+  // What the host sees of the sums of a forward pass: in the next pass, or before its end. far: K
+  // was too far in the pass's first collective.
   void take_report(double count, bool far) noexcept;
   void know_sums(double count, bool far) noexcept;
   // How long to wait for the GPU.
@@ -224,7 +226,7 @@ class Layer {
   Activations x_, dy_;
   BatchNormFusion fusion_;  // in backward
   // On a GPU.
-  bool knows_point_ = false;
+  int doubts_ = 1;         // passes to come whose sums the host looks at
   bool finished_ = false;  // the end of the forward pass under way is enqueued, but for its map
   std::uintptr_t section_ = 0;  // of the pass under way
   struct Known {

@@ -11,6 +11,8 @@ namespace {
 // For a deadline of 0, which is the communicator's: it is not known here, and its collectives end
 // by then in any case.
 constexpr std::chrono::milliseconds longest_wait{300'000};
+// Where batches of different kinds alternate, the point is far again and again.
+constexpr int doubts_after_far = 16;
 
 }  // namespace
 
@@ -54,13 +56,18 @@ void Layer::finish_forward_on_gpu(bool merge, std::uintptr_t section) {
 }
 
 void Layer::take_report(double count, bool far) noexcept {
-  know_sums(count, far);
+  global_.count = count;
+  if (far) doubts_ = doubts_after_far;
   if (count == 0) --batches;
 }
 
 void Layer::know_sums(double count, bool far) noexcept {
   global_.count = count;
-  knows_point_ = !far;
+  // Before the first pass there is no point.
+  if (far && steps_ > 1)
+    doubts_ = doubts_after_far;
+  else if (doubts_ > 0)
+    --doubts_;
 }
 
 void Layer::end_forward_on_gpu(const Activations& y, const BatchNormFusion& fusion) {

@@ -192,8 +192,10 @@ struct Channels {
       put_gradient(arguments, arguments.beta_gradient, c, arguments.sums[c]);
       put_gradient(arguments, arguments.gamma_gradient, c, arguments.sums[channels + c]);
     }
-    if (count == 0) return;
     const double* gradients = arguments.sums;
+    if (arguments.kind == BackwardKind::all && count == 0)
+      arguments.global_sums[c] = arguments.global_sums[channels + c] = 0;
+    if (count == 0) return;
     if (arguments.kind == BackwardKind::all) {
       finish_sums(arguments, arguments.section + SectionHead::elements, arguments.global_sums, c,
                   count);

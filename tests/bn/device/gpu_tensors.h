@@ -14,6 +14,15 @@
 
 namespace rondo::testing {
 
+// Ranks whose GPUs run the kernels of Rondo.
+inline Setup setup_of(int size, Over over = Over::mem) {
+  register_device_kernels(FakeCuda());
+  Setup setup;
+  setup.size = size;
+  setup.over = over;
+  return setup;
+}
+
 // A tensor in memory of a GPU, `shift` bytes behind an address that is a multiple of 256.
 class GpuTensor {
  public:
