@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bn/layer.h"
+#include "device/keep.h"
 
 namespace rondo::bn {
 
@@ -271,7 +272,7 @@ void Exchange::release() noexcept {
 }
 
 void Exchange::lose_memory() noexcept {
-  static_cast<void>(new Memory(std::move(memory_)));
+  device::keep_until_exit(std::make_unique<Memory>(std::move(memory_)));
 }
 
 void Exchange::dissolve() noexcept {

@@ -10,6 +10,7 @@
 
 #include "bn/layer.h"
 #include "bn/settings.h"
+#include "device/keep.h"
 
 namespace rondo::bn {
 
@@ -60,7 +61,8 @@ GpuReport::~GpuReport() {
   try {
     const device::Current current(gpu);
     // Memory to which a copy may still come is never freed.
-    if (wait_for(copied_, settle_time) == device::not_ready) static_cast<void>(memory_.release());
+    if (wait_for(copied_, settle_time) == device::not_ready)
+      device::keep_until_exit(std::move(memory_));
   } catch (const Error&) {
     // The GPU has failed, and runs nothing any more.
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "device/keep.h"
 
 namespace rondo::bn {
 
@@ -47,8 +48,8 @@ GpuLayer::GpuLayer(std::shared_ptr<GpuKernels> kernels, std::size_t channels,
 
 GpuLayer::~GpuLayer() {
   if (use_.settle()) return;
-  static_cast<void>(arrays_.release());
-  static_cast<void>(partials_.release());
+  device::keep_until_exit(std::move(arrays_));
+  device::keep_until_exit(std::move(partials_));
 }
 
 std::byte* GpuLayer::own_arrays() const noexcept {
@@ -123,7 +124,7 @@ void GpuLayer::add_up(DeviceKernel kernel, SumArguments& arguments) {
   const std::size_t elements = partial_elements(arguments);
   if (partials_ == nullptr || partials_->elements() < elements) {
     use_.end(stream_);
-    if (!use_.settle()) static_cast<void>(partials_.release());
+    if (!use_.settle()) device::keep_until_exit(std::move(partials_));
     partials_.reset();
     partials_ = std::make_unique<GpuArrays>(gpu(), elements);
   }

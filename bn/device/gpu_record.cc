@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bn/device/gpu_record.h"
+#include "device/keep.h"
 
 namespace rondo::bn {
 
@@ -11,7 +12,7 @@ GpuRecord::GpuRecord(std::shared_ptr<const GpuKernels> kernels, std::size_t chan
 
 GpuRecord::~GpuRecord() {
   // Memory that work may still use is never freed.
-  if (!use_.settle()) static_cast<void>(arrays_.release());
+  if (!use_.settle()) device::keep_until_exit(std::move(arrays_));
 }
 
 DeviceRecord GpuRecord::arrays() const noexcept {

@@ -8,6 +8,8 @@
 #include <exception>
 #include <utility>
 
+#include "device/keep.h"
+
 namespace rondo::engine {
 
 namespace {
@@ -44,12 +46,12 @@ GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urge
 GpuStaging::~GpuStaging() {
   // A GPU that has failed never makes the calls that are left; if it does, they find this.
   if (calls_ && calls_->left.load(std::memory_order_acquire) != 0)
-    static_cast<void>(calls_.release());
+    device::keep_until_exit(std::move(calls_));
 }
 
 void GpuStaging::abandon() noexcept {
-  static_cast<void>(parts_.release());
-  static_cast<void>(calls_.release());
+  device::keep_until_exit(std::move(parts_));
+  device::keep_until_exit(std::move(calls_));
 }
 
 // Nothing is under way on a GPU whose context cannot be used any more.
