@@ -14,6 +14,9 @@ namespace rondo::engine {
 
 namespace {
 
+// More operations than this are seldom under way in a lane.
+constexpr std::size_t first_marks = 32;
+
 device::Address address_of(const std::byte* buffer) noexcept {
   return reinterpret_cast<device::Address>(buffer);
 }
@@ -41,6 +44,7 @@ GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urge
   for (std::size_t i = 0; i < halves_.size(); ++i)
     halves_[i] = {nullptr, memory() + i * half_bytes, &parts_->queues[2 * i],
                   &parts_->queues[2 * i + 1]};
+  for (std::size_t i = 0; i < first_marks; ++i) add_mark(device::Event(gpu));
 }
 
 GpuStaging::~GpuStaging() {
