@@ -60,7 +60,14 @@ void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_
       refuse(*layer,
              fmt::format("its communicator is not that of {}: layers of one call must share one",
                          layers.front()->title()));
+    const bn::GpuLayer *const gpu = layer->gpu(), *const first = layers.front()->gpu();
+    if ((gpu == nullptr) != (first == nullptr) ||
+        (gpu != nullptr && (&gpu->gpu() != &first->gpu() || gpu->stream() != first->stream())))
+      refuse(*layer,
+             fmt::format("its GPU or stream is not that of {}: layers of one call share them",
+                         layers.front()->title()));
   }
+  if (layers.front()->gpu() != nullptr) layers.front()->check_stream();
 }
 
 void check_free(std::span<Layer* const> layers, Pass pass) {
@@ -97,27 +104,34 @@ void begin_forward_of(std::span<Layer* const> layers, std::span<const Activation
 }
 
 void begin_backward_of(std::span<Layer* const> layers, std::span<const Activations> xs,
-                       std::span<const Activations> dys) {
+                       std::span<const Activations> dys, const BatchNormFusion& fusion) {
   check_list(layers, {xs.size(), dys.size()});
   check_free(layers, Pass::backward);
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    layers[i]->check_backward(layers[i]->last(), xs[i], dys[i]);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    layers[i]->begin_backward(layers[i]->last(), xs[i], dys[i]);
+    layers[i]->check_backward(layers[i]->last(), xs[i], dys[i]);
+    layers[i]->check_backward_fusion(xs[i], fusion);
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i]->begin_backward(layers[i]->last(), xs[i], dys[i], fusion);
     layers[i]->forget_last();
   }
   layers.front()->own_exchange().start(layers, Pass::backward);
 }
 
-void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, Pass pass) {
+// fusion: of a forward pass; that of a backward pass came at its begin.
+void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, Pass pass,
+            const BatchNormFusion& fusion = {}) {
   check_list(layers, {outs.size()});
   Exchange& exchange = under_way(layers, pass);
-  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->check_output(outs[i], pass);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i]->check_output(outs[i], pass);
+    layers[i]->check_forward_fusion(fusion);
+  }
   exchange.finish();
   layers.front()->shared().note_training();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (pass == Pass::forward)
-      layers[i]->end_forward(outs[i]);
+      layers[i]->end_forward(outs[i], fusion);
     else
       layers[i]->end_backward(outs[i], layers[i]->gradients());
   }
@@ -125,10 +139,10 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
 
 // The backward pass of one pass object. dx: null if it is not wanted.
 void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x,
-                 const Activations& dy, const Activations* dx,
-                 const BatchNormGradients& gradients) {
+                 const Activations& dy, const Activations* dx, const BatchNormGradients& gradients,
+                 const BatchNormFusion& fusion) {
   const std::array<Layer*, 1> list{&layer};
-  layer.check_alive();
+  check_list(list, {1});
   check_free(list, Pass::backward);
   const PassRecord& pass = layer.record_of(object);
   layer.check_backward(pass, x, dy);
@@ -136,12 +150,13 @@ void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x
     layer.check_output(x, *dx, "dx");
     layer.check_output(dy, *dx, "dx");
   }
+  layer.check_backward_fusion(x, fusion);
   layer.check_gradients(gradients);
   if (dx == nullptr || pass.source != Source::all_ranks) {
-    layer.backward_alone(pass, x, dy, dx, gradients);
+    layer.backward_alone(pass, x, dy, dx, gradients, fusion);
     return;
   }
-  layer.begin_backward(pass, x, dy);
+  layer.begin_backward(pass, x, dy, fusion);
   layer.own_exchange().start(list, Pass::backward);
   layer.own_exchange().finish();
   layer.shared().note_training();
@@ -220,6 +235,21 @@ std::uint64_t SyncBatchNorm::count() const noexcept {
   return static_cast<std::uint64_t>(state_->moments().count);
 }
 
+void SyncBatchNorm::set_stream(void* stream) noexcept {
+  state_->set_stream(stream);
+}
+Buffer SyncBatchNorm::mean_buffer() noexcept {
+  return state_->mean_buffer();
+}
+Buffer SyncBatchNorm::variance_buffer() noexcept {
+  return state_->variance_buffer();
+}
+Buffer SyncBatchNorm::gamma_gradient_sum_buffer() noexcept {
+  return state_->gamma_gradient_sum_buffer();
+}
+Buffer SyncBatchNorm::beta_gradient_sum_buffer() noexcept {
+  return state_->beta_gradient_sum_buffer();
+}
 Buffer SyncBatchNorm::point() noexcept {
   return state_->point();
 }
@@ -231,7 +261,7 @@ std::vector<Parameter> SyncBatchNorm::parameters() {
       result.push_back({fmt::format("{}.{}", options().name, suffix),
                         {buffer.count},
                         buffer.type,
-                        -1,
+                        buffer.device,
                         buffer.data});
   };
   add("weight", gamma());
@@ -242,49 +272,57 @@ std::vector<Parameter> SyncBatchNorm::parameters() {
   return result;
 }
 
-void SyncBatchNorm::forward(const Activations& x, const Activations& y) {
+void SyncBatchNorm::forward(const Activations& x, const Activations& y,
+                            const BatchNormFusion& fusion) {
   state_->check_output(x, y, "y");
+  state_->check_forward_fusion(x, fusion);
   begin_forward(x);
-  end_forward(y);
+  end_forward(y, fusion);
 }
 void SyncBatchNorm::begin_forward(const Activations& x) {
   begin_forward_of(std::array<Layer*, 1>{state_.get()}, std::span(&x, 1));
 }
-void SyncBatchNorm::end_forward(const Activations& y) {
-  end_of(std::array<Layer*, 1>{state_.get()}, std::span(&y, 1), Pass::forward);
+void SyncBatchNorm::end_forward(const Activations& y, const BatchNormFusion& fusion) {
+  end_of(std::array<Layer*, 1>{state_.get()}, std::span(&y, 1), Pass::forward, fusion);
 }
-void SyncBatchNorm::backward(const Activations& x, const Activations& dy, const Activations& dx) {
+void SyncBatchNorm::backward(const Activations& x, const Activations& dy, const Activations& dx,
+                             const BatchNormFusion& fusion) {
   state_->check_output(x, dx, "dx");
   state_->check_output(dy, dx, "dx");
-  begin_backward(x, dy);
+  begin_backward(x, dy, fusion);
   end_backward(dx);
 }
-void SyncBatchNorm::begin_backward(const Activations& x, const Activations& dy) {
-  begin_backward_of(std::array<Layer*, 1>{state_.get()}, std::span(&x, 1), std::span(&dy, 1));
+void SyncBatchNorm::begin_backward(const Activations& x, const Activations& dy,
+                                   const BatchNormFusion& fusion) {
+  begin_backward_of(std::array<Layer*, 1>{state_.get()}, std::span(&x, 1), std::span(&dy, 1),
+                    fusion);
 }
 void SyncBatchNorm::end_backward(const Activations& dx) {
   end_of(std::array<Layer*, 1>{state_.get()}, std::span(&dx, 1), Pass::backward);
 }
-void SyncBatchNorm::evaluate(const Activations& x, const Activations& y) const {
+void SyncBatchNorm::evaluate(const Activations& x, const Activations& y,
+                             const BatchNormFusion& fusion) const {
   state_->check_alive();
-  state_->evaluate(x, y);
+  state_->evaluate(x, y, fusion);
 }
 
 BatchNormPass SyncBatchNorm::take_pass() {
   return state_->take_pass();
 }
-BatchNormPass SyncBatchNorm::evaluate_pass(const Activations& x, const Activations& y) {
+BatchNormPass SyncBatchNorm::evaluate_pass(const Activations& x, const Activations& y,
+                                           const BatchNormFusion& fusion) {
   state_->check_alive();
-  return state_->evaluate_pass(x, y);
+  return state_->evaluate_pass(x, y, fusion);
 }
 void SyncBatchNorm::backward(const BatchNormPass& pass, const Activations& x, const Activations& dy,
-                             const Activations& dx, const BatchNormGradients& gradients) {
-  backward_of(*state_, pass, x, dy, &dx, gradients);
+                             const Activations& dx, const BatchNormGradients& gradients,
+                             const BatchNormFusion& fusion) {
+  backward_of(*state_, pass, x, dy, &dx, gradients, fusion);
 }
 void SyncBatchNorm::backward_parameters(const BatchNormPass& pass, const Activations& x,
-                                        const Activations& dy,
-                                        const BatchNormGradients& gradients) {
-  backward_of(*state_, pass, x, dy, nullptr, gradients);
+                                        const Activations& dy, const BatchNormGradients& gradients,
+                                        const BatchNormFusion& fusion) {
+  backward_of(*state_, pass, x, dy, nullptr, gradients, fusion);
 }
 
 void SyncBatchNorm::begin_forward(std::span<SyncBatchNorm* const> layers,
@@ -298,7 +336,7 @@ void SyncBatchNorm::end_forward(std::span<SyncBatchNorm* const> layers,
 void SyncBatchNorm::begin_backward(std::span<SyncBatchNorm* const> layers,
                                    std::span<const Activations> xs,
                                    std::span<const Activations> dys) {
-  begin_backward_of(State::of(layers), xs, dys);
+  begin_backward_of(State::of(layers), xs, dys, {});
 }
 void SyncBatchNorm::end_backward(std::span<SyncBatchNorm* const> layers,
                                  std::span<const Activations> dxs) {

@@ -7,9 +7,10 @@
 #include <rondo/error.h>
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "bn/layer.h"
-#include "bn/settings.h"
+#include "device/keep.h"
 
 namespace rondo::bn {
 
@@ -19,9 +20,6 @@ enum Agreement : std::size_t { of_place, of_layer, of_history };
 
 std::span<double, agreement_elements> agreement(std::span<double> section, Agreement which) {
   return section.subspan(1 + which * agreement_elements).first<agreement_elements>();
-}
-bool agree(std::span<const double> section, Agreement which, int size) {
-  return agreed(section.subspan(1 + which * agreement_elements).first<agreement_elements>(), size);
 }
 
 std::size_t section_elements(const Layer& layer) {
@@ -40,15 +38,14 @@ std::span<double> Exchange::payload() const noexcept {
   return {static_cast<double*>(memory_.data()), elements_};
 }
 
+GpuLayer* Exchange::gpu() const noexcept {
+  return layers_.front()->gpu();
+}
+
 void Exchange::start(std::span<Layer* const> layers, Pass pass) {
-  std::size_t elements = 0;
-  for (const Layer* layer : layers) elements += section_elements(*layer);
-  Communicator& communicator = layers.front()->communicator();
-  if (memory_.bytes() < elements * sizeof(double))
-    memory_ = communicator.allocate(elements * sizeof(double));
-  elements_ = elements;
   layers_.assign(layers.begin(), layers.end());
   pass_ = pass;
+  reserve(layers.front()->communicator());
   for (Layer* layer : layers_) layer->enter(this);
   try {
     send(pass == Pass::forward ? Place::forward : Place::backward);
@@ -58,8 +55,27 @@ void Exchange::start(std::span<Layer* const> layers, Pass pass) {
   }
 }
 
-void Exchange::send(Place place) {
-  place_ = place;
+void Exchange::reserve(Communicator& communicator) {
+  const GpuLayer* const on = gpu();
+  elements_ = 0;
+  for (const Layer* layer : layers_)
+    elements_ += section_elements(*layer) + (on != nullptr ? 1 : 0);
+  if (memory_.bytes() < elements_ * sizeof(double)) {
+    // Work of the pass before may still use the old memory.
+    if (on != nullptr && !on->settle()) lose_memory();
+    memory_ =
+        communicator.allocate(elements_ * sizeof(double), on != nullptr ? on->gpu().ordinal() : -1);
+  }
+  sections_.clear();
+  if (on == nullptr) return;
+  auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+  for (const Layer* layer : layers_) {
+    sections_.push_back(address + sizeof(double));
+    address += (1 + section_elements(*layer)) * sizeof(double);
+  }
+}
+
+void Exchange::put(Place place) const {
   std::size_t at = 0;
   for (const Layer* layer : layers_) {
     const std::span<double> section = payload().subspan(at, section_elements(*layer));
@@ -74,6 +90,27 @@ void Exchange::send(Place place) {
     else
       layer->put_backward(section.subspan(head));
   }
+}
+
+void Exchange::put_on_gpu(Place place) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = *layers_[i];
+    const SectionHead its_head{4 * layer.step() + static_cast<std::uint64_t>(place),
+                               layer.identity()};
+    if (pass_ == Pass::forward)
+      layer.put_forward_on_gpu(sections_[i], its_head, place == Place::forward_again);
+    else
+      layer.put_backward_on_gpu(sections_[i], its_head);
+  }
+}
+
+void Exchange::send(Place place) {
+  place_ = place;
+  GpuLayer* const on = gpu();
+  if (on != nullptr)
+    put_on_gpu(place);
+  else
+    put(place);
   const Layer& first = *layers_.front();
   // The end of a long name says more than its beginning: "encoder.layer3.5.bn2".
   std::string_view name = first.options().name;
@@ -87,31 +124,89 @@ void Exchange::send(Place place) {
   options.priority = Priority::urgent;
   options.deadline = first.options().deadline;
   options.tag = {tag, std::min(end.size, sizeof tag)};
-  const Buffer buffer{memory_.data(), elements_, DType::f64};
+  Buffer buffer{memory_.data(), elements_, DType::f64};
+  if (on != nullptr) {
+    options.stream = on->stream();
+    buffer.device = on->gpu().ordinal();
+  }
   work_ = first.communicator().all_reduce(buffer, buffer, ReduceOp::sum, options);
 }
 
 void Exchange::finish() {
   try {
-    work_.wait();
-    check_agreement();
-    for (int round = 1; !deliver() && round < most_rounds; ++round) {
-      send(Place::forward_again);
-      work_.wait();
-      check_agreement();
-    }
+    if (gpu() != nullptr)
+      finish_on_gpu();
+    else
+      finish_on_host();
   } catch (const Error& error) {
     const bool calls_differ = error.code() == Errc::mismatch && work_.error();
-    const std::string where = position(0, false);
+    const std::string where = position(0).text();
     release();
     if (!calls_differ) throw;
     throw Error(
         error.code(),
         fmt::format("batch norm: this rank is {}: {}; ranks are at different layers, or a layer "
-                    "has different numbers of channels (it sends {} + 2 x channels elements)",
+                    "has different numbers of channels (it sends {} + 2 x channels elements) or is "
+                    "on a GPU of some ranks only",
                     where, error.what(), head));
   }
   release();
+}
+
+void Exchange::finish_on_host() {
+  work_.wait();
+  layers_.front()->shared().late_check().check(layers_.front()->communicator());
+  check_agreement();
+  for (int round = 1; !deliver() && round < most_rounds; ++round) {
+    send(Place::forward_again);
+    work_.wait();
+    check_agreement();
+  }
+}
+
+void Exchange::finish_on_gpu() {
+  GpuLayer& on = *gpu();
+  LateCheck& late = layers_.front()->shared().late_check();
+  work_.join(on.stream());
+  late.check(layers_.front()->communicator());
+  GpuReport& report = late.report_of(on.kernels());
+  const bool careful = pass_ == Pass::forward &&
+                       std::any_of(layers_.begin(), layers_.end(),
+                                   [](const Layer* layer) { return layer->doubts_point(); });
+  if (careful) return finish_carefully_on_gpu(report);
+  const device::Current current(on.gpu());
+  if (pass_ == Pass::forward)
+    for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i]->merge_on_gpu(sections_[i], true);
+  report.enqueue(sections_, on.stream());
+  late.expect(report, positions());
+}
+
+// Waits for the sums, as on the processor, and repeats them about the mean that they gave.
+void Exchange::finish_carefully_on_gpu(GpuReport& report) {
+  GpuLayer& on = *gpu();
+  for (int round = 1;; ++round) {
+    {
+      const device::Current current(on.gpu());
+      for (std::size_t i = 0; i < layers_.size(); ++i)
+        layers_[i]->merge_on_gpu(sections_[i], false);
+      report.enqueue(sections_, on.stream());
+    }
+    report.wait(layers_.front()->wait_time());
+    // Ranks that do not wait see a disagreement only in the next pass. So this one waits for it
+    // too.
+    if (!agreed_in_report(report)) {
+      layers_.front()->shared().late_check().expect(report, positions());
+      return;
+    }
+    bool far = false;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      far |= report.far(i);
+      if (round == 1) layers_[i]->know_sums(report.head(i)[0], report.far(i));
+    }
+    if (!far || round == most_rounds) return;
+    send(Place::forward_again);
+    work_.join(on.stream());
+  }
 }
 
 // All ranks see the same sums. So they come to the same conclusion here, about the first layer that
@@ -122,35 +217,39 @@ void Exchange::check_agreement() const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const std::span<const double> section = payload().subspan(at, section_elements(*layers_[i]));
     at += section.size();
-    const bool place = agree(section, of_place, communicator.size());
-    const bool layer = agree(section, of_layer, communicator.size());
-    if (!place || !layer || !agree(section, of_history, communicator.size()))
-      tell_apart(i, place, layer);
+    const Agreed agreed = agreed_in(section, communicator.size());
+    if (agreed.all()) continue;
+    Position mine = position(i);
+    if (agreed.place && agreed.layer) mine.history = layers_[i]->history();
+    tell_apart(communicator, mine, agreed.layer);
   }
 }
 
-void Exchange::tell_apart(std::size_t index, bool same_place, bool same_layer) const {
-  const Layer& layer = *layers_[index];
-  std::string mine = position(index, same_place && same_layer);
-  if (!same_layer)
-    mine += differing_settings(layer.communicator(), layer.name_hash(), layer.options());
-  throw_disagreement(layer.communicator(), "batch norm", mine);
+bool Exchange::agreed_in_report(const GpuReport& report) const {
+  const int size = layers_.front()->communicator().size();
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    if (!agreed_in(report.head(i), size).all()) return false;
+  return true;
 }
 
-std::string Exchange::position(std::size_t index, bool history) const {
-  const Layer& layer = *layers_[index];
-  std::string text = fmt::format("at {}", layer.title());
-  if (layers_.size() > 1)
-    text += fmt::format(" ({} of {} in one call, {} channels)", index + 1, layers_.size(),
-                        layer.channels());
-  text += pass_ == Pass::forward ? " forward" : " backward";
-  text += fmt::format(" step {}", layer.step());
-  if (place_ == Place::forward_again) text += " (sums again)";
-  if (history)
-    text +=
-        fmt::format(" with statistics {:08x} of the steps before", layer.history() & 0xffffffffu);
-  const std::string local_calls = layer.shared().local_calls();
-  return local_calls.empty() ? text : text + " (" + local_calls + ")";
+Position Exchange::position(std::size_t index) const {
+  Layer& layer = *layers_[index];
+  Position position;
+  position.layer = &layer;
+  position.number = index + 1;
+  position.layers = layers_.size();
+  position.channels = layer.channels();
+  position.pass = pass_;
+  position.again = place_ == Place::forward_again;
+  position.step = layer.step();
+  position.local_calls = layer.shared().local_calls();
+  return position;
+}
+
+std::vector<Position> Exchange::positions() const {
+  std::vector<Position> all = layers_.front()->shared().late_check().take_list();
+  for (std::size_t i = 0; i < layers_.size(); ++i) all.push_back(position(i));
+  return all;
 }
 
 bool Exchange::deliver() {
@@ -170,6 +269,10 @@ bool Exchange::deliver() {
 void Exchange::release() noexcept {
   for (Layer* layer : layers_) layer->enter(nullptr);
   layers_.clear();
+}
+
+void Exchange::lose_memory() noexcept {
+  device::keep_until_exit(std::make_unique<Memory>(std::move(memory_)));
 }
 
 void Exchange::dissolve() noexcept {

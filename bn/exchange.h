@@ -10,11 +10,12 @@
 #include <rondo/agreement.h>
 #include <rondo/batch_norm.h>
 
+#include "bn/late_check.h"
+
 namespace rondo::bn {
 
+class GpuLayer;
 class Layer;
-
-enum class Pass : std::uint8_t { forward, backward };
 
 // The collective of one pass of one or several layers. Its payload is f64, summed over ranks, with
 // a section for each layer, one after the other:
@@ -31,7 +32,13 @@ enum class Pass : std::uint8_t { forward, backward };
 //
 // Up to the first layer that differs, sections lie at the same places on all ranks: the hash of a
 // layer covers its channels. If an agreement fails, the ranks tell each other where they are
-// (throw_disagreement). Thread-bound; it has no locks.
+// (throw_disagreement).
+//
+// On a GPU a word comes before each section, which says whether K was too far from the mean
+// (bn/device/arguments.h). The host enqueues what follows without knowing the sums; LateCheck looks
+// at them in the next pass. Only where K may well be too far does it wait for them: in a layer's
+// first pass, and after one in which it was. All ranks see the same sums, so all do the same.
+// Thread-bound; it has no locks.
 class Exchange {
  public:
   Exchange() = default;
@@ -48,6 +55,8 @@ class Exchange {
   void finish();
   // Waits and forgets the layers: for the destructor of one of them.
   void dissolve() noexcept;
+  // Never frees the memory: a GPU may still use it.
+  void lose_memory() noexcept;
 
   std::span<Layer* const> layers() const noexcept { return layers_; }
   Pass pass() const noexcept { return pass_; }
@@ -55,11 +64,19 @@ class Exchange {
  private:
   enum class Place : std::uint8_t { forward, backward, forward_again };
 
+  GpuLayer* gpu() const noexcept;  // null on the processor
+  void reserve(Communicator& communicator);
   void send(Place place);
+  void put(Place place) const;
+  void put_on_gpu(Place place);
+  void finish_on_host();
+  void finish_on_gpu();
+  void finish_carefully_on_gpu(GpuReport& report);
   void check_agreement() const;
-  [[noreturn]] void tell_apart(std::size_t index, bool same_place, bool same_layer) const;
+  bool agreed_in_report(const GpuReport& report) const;
   bool deliver();
-  std::string position(std::size_t index, bool history) const;
+  Position position(std::size_t index) const;
+  std::vector<Position> positions() const;
   std::span<double> payload() const noexcept;
   void release() noexcept;
 
@@ -68,6 +85,7 @@ class Exchange {
   Place place_ = Place::forward;
   Memory memory_;
   std::size_t elements_ = 0;
+  std::vector<std::uintptr_t> sections_;  // on a GPU: their addresses
   Work work_;
 };
 

@@ -69,6 +69,17 @@ BatchNormOptions checked(BatchNormOptions options) {
   return options;
 }
 
+std::unique_ptr<GpuLayer> layer_on_gpu(Shared& shared, std::size_t channels,
+                                       const BatchNormOptions& options) {
+  if (options.device < 0) return nullptr;
+  constexpr std::size_t most = std::size_t{1} << 24;
+  if (channels > most)
+    throw Error(Errc::invalid_argument,
+                fmt::format("batch norm layer '{}': {} channels; on a GPU there may be {} at most",
+                            options.name, channels, most));
+  return std::make_unique<GpuLayer>(shared.kernels_on(options.device), channels, options);
+}
+
 std::string title_of(const std::string& name, std::size_t number) {
   if (name.empty()) return fmt::format("unnamed layer {}", number);
   if (number == 1) return fmt::format("layer {}", name);
@@ -100,34 +111,42 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
       name_hash_(base::mix_hash(base::mix_hash(base::hash_text(options_.name), name_->number()),
                                 channels)),
       identity_(base::mix_hash(name_hash_, hash_of_settings(options_))),
-      records_(std::make_shared<PassPool>(title_of(options_.name, name_->number() + 1), channels)),
+      gpu_(layer_on_gpu(*shared_, channels, options_)),
+      on_host_(gpu_ == nullptr ? channels : 0),
+      records_(std::make_shared<PassPool>(title_of(options_.name, name_->number() + 1), on_host_)),
       passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout,
-              channels),
-      arrays_(array_count * channels * size_of(parameter_type_)),
-      lines_(5 * channels * size_of(parameter_type_)),
+              on_host_),
+      arrays_(array_count * on_host_ * size_of(parameter_type_)),
+      lines_(5 * on_host_ * size_of(parameter_type_)),
       gamma_(own_array(gamma_at, has_gamma())),
       beta_(own_array(beta_at, has_beta())),
       running_mean_(own_array(running_mean_at, true)),
       running_variance_(own_array(running_variance_at, true)),
       gradients_{own_array(gamma_gradient_at, has_gamma()), own_array(beta_gradient_at, has_beta()),
                  true},
-      local_(channels),
-      evaluated_(channels),
-      global_(channels),
-      variance_(channels),
-      local_sums_(2 * channels),
-      global_sums_(2 * channels),
-      beta_values_(channels),
-      values_(2 * channels),
+      local_(on_host_),
+      evaluated_(on_host_),
+      global_(on_host_),
+      variance_(on_host_),
+      local_sums_(2 * on_host_),
+      global_sums_(2 * on_host_),
+      beta_values_(on_host_),
+      values_(2 * on_host_),
       last_(records_->take()),
-      evaluation_(channels) {
-  fill(gamma_, 1);
-  fill(running_variance_, 1);
+      evaluation_(on_host_) {
+  if (gpu_ != nullptr) {
+    gpu_->fill(buffers());
+  } else {
+    fill(gamma_, 1);
+    fill(running_variance_, 1);
+  }
   shared_->join(*this);
 }
 
 Layer::~Layer() {
   if (under_way_ != nullptr) under_way_->dissolve();
+  // Before the memory of the collective goes.
+  if (gpu_ != nullptr && !gpu_->settle()) own_.lose_memory();
   if (shared_ != nullptr) shared_->leave(*this);
   records_->close();
 }
@@ -157,6 +176,10 @@ void Layer::set_deadline(std::chrono::milliseconds deadline) {
   options_.deadline = deadline;
 }
 
+void Layer::set_stream(void* stream) noexcept {
+  if (gpu_ != nullptr) gpu_->set_stream(stream);
+}
+
 void Layer::set_momentum(std::optional<double> momentum) {
   refuse(momentum_problem(momentum));
   options_.momentum = momentum;
@@ -164,9 +187,11 @@ void Layer::set_momentum(std::optional<double> momentum) {
 }
 
 Buffer Layer::own_array(std::size_t which, bool exists) const noexcept {
-  char* const first = static_cast<char*>(arrays_.data());
-  if (!exists) return {nullptr, 0, parameter_type_};
-  return {first + which * channels_ * size_of(parameter_type_), channels_, parameter_type_};
+  const int device = gpu_ == nullptr ? -1 : options_.device;
+  if (!exists) return {nullptr, 0, parameter_type_, device};
+  std::byte* const first =
+      gpu_ == nullptr ? static_cast<std::byte*>(arrays_.data()) : gpu_->own_arrays();
+  return {first + which * channels_ * size_of(parameter_type_), channels_, parameter_type_, device};
 }
 
 void Layer::bind_parameters(Buffer gamma, Buffer beta) {
@@ -221,10 +246,30 @@ const PassRecord& Layer::record_of(const BatchNormPass& pass) const {
 }
 
 std::span<const double> Layer::beta_gradient_sum() const noexcept {
-  return std::span(global_sums_).first(has_beta() ? channels_ : 0);
+  return std::span(global_sums_).first(has_beta() ? on_host_ : 0);
 }
 std::span<const double> Layer::gamma_gradient_sum() const noexcept {
-  return std::span(global_sums_).last(has_gamma() ? channels_ : 0);
+  return std::span(global_sums_).last(has_gamma() ? on_host_ : 0);
+}
+
+Buffer Layer::point() noexcept {
+  return gpu_ != nullptr ? gpu_->point() : Buffer{global_.point.data(), channels_, DType::f64};
+}
+Buffer Layer::mean_buffer() noexcept {
+  return gpu_ != nullptr ? gpu_->mean() : Buffer{global_.mean.data(), channels_, DType::f64};
+}
+Buffer Layer::variance_buffer() noexcept {
+  return gpu_ != nullptr ? gpu_->variance() : Buffer{variance_.data(), channels_, DType::f64};
+}
+Buffer Layer::beta_gradient_sum_buffer() noexcept {
+  if (!has_beta()) return {nullptr, 0, DType::f64, options_.device};
+  return gpu_ != nullptr ? gpu_->beta_gradient_sum()
+                         : Buffer{global_sums_.data(), channels_, DType::f64};
+}
+Buffer Layer::gamma_gradient_sum_buffer() noexcept {
+  if (!has_gamma()) return {nullptr, 0, DType::f64, options_.device};
+  return gpu_ != nullptr ? gpu_->gamma_gradient_sum()
+                         : Buffer{global_sums_.data() + channels_, channels_, DType::f64};
 }
 
 }  // namespace rondo::bn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include <rondo/batch_norm.h>
 
+#include "bn/device/gpu_layer.h"
 #include "bn/exchange.h"
 #include "bn/lines.h"
 #include "bn/merge.h"
@@ -42,6 +44,7 @@ class Layer {
   void set_momentum(std::optional<double> momentum);
   void set_threads(int threads);
   void set_deadline(std::chrono::milliseconds deadline);
+  void set_stream(void* stream) noexcept;
   // "layer bn3"; "layer bn3 (2nd of this name)"; "unnamed layer 1"
   const std::string& title() const noexcept { return records_->title(); }
   // "rank 2: batch norm layer bn3", for errors of this rank alone
@@ -58,18 +61,37 @@ class Layer {
   void begin_forward(const Activations& x);
   void put_forward(std::span<double> sums) const noexcept;
   bool take_forward(std::span<const double> sums, double count) noexcept;  // false: once more
-  void end_forward(const Activations& y);
+  void end_forward(const Activations& y, const BatchNormFusion& fusion);
   BatchNormPass take_pass();
   // A backward pass likewise. The record stays as it is until its end.
-  void begin_backward(const PassRecord& pass, const Activations& x, const Activations& dy);
+  void begin_backward(const PassRecord& pass, const Activations& x, const Activations& dy,
+                      const BatchNormFusion& fusion);
   void put_backward(std::span<double> sums) const noexcept;
   void take_backward(std::span<const double> sums) noexcept;
   void end_backward(const Activations& dx, const BatchNormGradients& gradients);
   // The same without a collective: without dx (null), or where statistics are not of all ranks.
   void backward_alone(const PassRecord& pass, const Activations& x, const Activations& dy,
-                      const Activations* dx, const BatchNormGradients& gradients);
-  void evaluate(const Activations& x, const Activations& y);
-  BatchNormPass evaluate_pass(const Activations& x, const Activations& y);
+                      const Activations* dx, const BatchNormGradients& gradients,
+                      const BatchNormFusion& fusion);
+  void evaluate(const Activations& x, const Activations& y, const BatchNormFusion& fusion);
+  BatchNormPass evaluate_pass(const Activations& x, const Activations& y,
+                              const BatchNormFusion& fusion);
+
+  // On a GPU: what takes the place of the puts and takes above. gpu() is null on the processor.
+  GpuLayer* gpu() const noexcept { return gpu_.get(); }
+  void put_forward_on_gpu(std::uintptr_t section, const SectionHead& head, bool again);
+  void put_backward_on_gpu(std::uintptr_t section, const SectionHead& head);
+  // Enqueues the merge; finish: and all of the end but the pass over x. The context is current.
+  void merge_on_gpu(std::uintptr_t section, bool finish);
+  // Whether K may well be too far from the mean, so that the host should look at the sums of the
+  // forward pass before its end. The same on all ranks.
+  bool doubts_point() const noexcept { return doubts_ > 0; }
+  // What the host sees of the sums of a forward pass: in the next pass, or before its end. far: K
+  // was too far in the pass's first collective.
+  void take_report(double count, bool far) noexcept;
+  void know_sums(double count, bool far) noexcept;
+  // How long to wait for the GPU.
+  std::chrono::milliseconds wait_time() const noexcept;
 
   // The record of the last forward pass, until its backward pass begins. Throws Error if there is
   // none.
@@ -84,6 +106,10 @@ class Layer {
   void check_output(const Activations& in, const Activations& out, const char* what) const;
   void check_output(const Activations& out, Pass pass) const;  // of the pass under way
   void check_gradients(const BatchNormGradients& gradients) const;
+  void check_forward_fusion(const Activations& x, const BatchNormFusion& fusion) const;
+  void check_forward_fusion(const BatchNormFusion& fusion) const;  // of the pass under way
+  void check_backward_fusion(const Activations& x, const BatchNormFusion& fusion) const;
+  void check_stream() const;
 
   // Of the pass under way: the number of its forward pass, the elements of a channel on this rank,
   // and a hash of what must be the same on all ranks. Forward that is the point of the sums,
@@ -93,7 +119,11 @@ class Layer {
     return static_cast<double>(current_->samples * current_->spatial);
   }
   std::uint64_t history() const noexcept { return current_->history; }
-  Buffer point() noexcept { return {global_.point.data(), channels_, DType::f64}; }
+  Buffer point() noexcept;
+  Buffer mean_buffer() noexcept;
+  Buffer variance_buffer() noexcept;
+  Buffer gamma_gradient_sum_buffer() noexcept;
+  Buffer beta_gradient_sum_buffer() noexcept;
   // Hashes that show whether this is the same layer on all ranks: of name, number and channels;
   // identity() also covers the options.
   std::uint64_t name_hash() const noexcept { return name_hash_; }
@@ -136,7 +166,28 @@ class Layer {
   void update_running_statistics();
   void read_gamma(PassRecord& pass) const;
   void take_local_sums(const PassRecord& pass, const Activations& x, const Activations& dy);
-  void evaluate_with(PassRecord& pass, const Activations& x, const Activations& y);
+  void evaluate_with(PassRecord& pass, const Activations& x, const Activations& y,
+                     const BatchNormFusion& fusion);
+  // The same on a GPU.
+  GpuRecord& gpu_record(PassRecord& pass) const;
+  GpuRecord& gpu_record(const PassRecord& pass) const { return *pass.gpu; }
+  LayerBuffers buffers() const noexcept {
+    return {gamma_, beta_, running_mean_, running_variance_};
+  }
+  double momentum() const noexcept {
+    return options_.momentum.value_or(1 / static_cast<double>(batches));
+  }
+  void begin_forward_on_gpu();
+  void finish_forward_on_gpu(bool merge, std::uintptr_t section);
+  void end_forward_on_gpu(const Activations& y, const BatchNormFusion& fusion);
+  void end_backward_on_gpu(const Activations& dx, const BatchNormGradients& gradients);
+  void evaluate_on_gpu(PassRecord& pass, const Activations& x, const Activations& y,
+                       const BatchNormFusion& fusion);
+  void backward_alone_on_gpu(const PassRecord& pass, const Activations& x, const Activations& dy,
+                             const Activations* dx, const BatchNormGradients& gradients,
+                             const BatchNormFusion& fusion);
+  // Throws Error unless the memory is where the layer computes.
+  void check_memory(const void* data, std::size_t bytes, const char* what) const;
   void take_own_moments(PassRecord& pass, const Activations& x);
   void map_forward(const PassRecord& pass, const Activations& x, void* y);
   // gradients: those of beta and gamma over all elements that the statistics are of.
@@ -153,6 +204,8 @@ class Layer {
   Shared* shared_;
   std::optional<LayerNames::Use> name_;
   std::uint64_t name_hash_, identity_;
+  std::unique_ptr<GpuLayer> gpu_;  // null on the processor
+  std::size_t on_host_;            // the channels whose arrays are vectors: 0 on a GPU
   std::shared_ptr<PassPool> records_;
   Passes passes_;
   Memory arrays_, lines_;  // lines_: the Lines of the pass under way
@@ -171,6 +224,17 @@ class Layer {
   std::uint64_t steps_ = 0;                   // forward passes begun
   const PassRecord* current_ = nullptr;       // of the pass under way, like the next
   Activations x_, dy_;
+  BatchNormFusion fusion_;  // in backward
+  // On a GPU.
+  int doubts_ = 1;         // passes to come whose sums the host looks at
+  bool finished_ = false;  // the end of the forward pass under way is enqueued, but for its map
+  std::uintptr_t section_ = 0;  // of the pass under way
+  struct Known {
+    const void* data;
+    std::size_t bytes;
+  };
+  mutable std::array<Known, 8> known_{};  // memory that was checked; the oldest is replaced
+  mutable std::size_t next_known_ = 0;
   Exchange* under_way_ = nullptr;
   Exchange own_;
 };

@@ -10,11 +10,12 @@
 
 namespace rondo::bn {
 
-void Layer::evaluate(const Activations& x, const Activations& y) {
-  evaluate_with(evaluation_, x, y);
+void Layer::evaluate(const Activations& x, const Activations& y, const BatchNormFusion& fusion) {
+  evaluate_with(evaluation_, x, y, fusion);
 }
 
-BatchNormPass Layer::evaluate_pass(const Activations& x, const Activations& y) {
+BatchNormPass Layer::evaluate_pass(const Activations& x, const Activations& y,
+                                   const BatchNormFusion& fusion) {
   // Owned by a pass from the start: it goes back to the layer if the arguments are refused.
   std::unique_ptr<PassRecord> record = records_->take();
   PassRecord& pass = *record;
@@ -22,16 +23,20 @@ BatchNormPass Layer::evaluate_pass(const Activations& x, const Activations& y) {
   check_input(x, "x");
   note_input(pass, x);
   pass.in_place = x.samples > 0 && y.data == x.data;
-  evaluate_with(pass, x, y);
+  evaluate_with(pass, x, y, fusion);
   return owner;
 }
 
-void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activations& y) {
+void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activations& y,
+                          const BatchNormFusion& fusion) {
   check_input(x, "x");
   check_output(x, y, "y");
+  check_forward_fusion(x, fusion);
+  if (gpu_ != nullptr) check_stream();
   shared_->evaluations().note(options_.name);
   pass.source = options_.track_running ? Source::running : Source::own_batch;
   pass.count = 0;
+  if (gpu_ != nullptr) return evaluate_on_gpu(pass, x, y, fusion);
   if (x.samples == 0) return;
   if (options_.track_running) {
     pass.count = 1;
@@ -59,8 +64,10 @@ void Layer::take_own_moments(PassRecord& pass, const Activations& x) {
 }
 
 void Layer::backward_alone(const PassRecord& pass, const Activations& x, const Activations& dy,
-                           const Activations* dx, const BatchNormGradients& gradients) {
+                           const Activations* dx, const BatchNormGradients& gradients,
+                           const BatchNormFusion& fusion) {
   shared_->local_backwards().note(options_.name);
+  if (gpu_ != nullptr) return backward_alone_on_gpu(pass, x, dy, dx, gradients, fusion);
   // Where statistics do not depend on x, dx needs no sums.
   if (pass.source != Source::running || gradients.gamma.count > 0 || gradients.beta.count > 0) {
     take_local_sums(pass, x, dy);

@@ -30,6 +30,53 @@ void Layer::check_alive() const {
         fmt::format("{}: its communicator has been destroyed; make a layer on another one", who()));
 }
 
+void Layer::check_stream() const {
+  if (gpu_->is_captured())
+    throw Error(
+        Errc::unsupported,
+        fmt::format("{}: its stream is being captured into a CUDA graph: the host paces the "
+                    "collective, so a graph cannot contain it; call it outside of the "
+                    "capture",
+                    who()));
+}
+
+void Layer::check_memory(const void* data, std::size_t bytes, const char* what) const {
+  if (gpu_ == nullptr || bytes == 0) return;
+  for (const Known& known : known_)
+    if (known.data == data && known.bytes == bytes) return;
+  if (const std::string problem = gpu_->problem_of(data, bytes); !problem.empty())
+    throw Error(Errc::invalid_argument, fmt::format("{}: {} {}", who(), what, problem));
+  known_[next_known_] = {data, bytes};
+  next_known_ = (next_known_ + 1) % known_.size();
+}
+
+// z and dz are as large as x, and lie in memory in the same way.
+void Layer::check_forward_fusion(const Activations& x, const BatchNormFusion& fusion) const {
+  const bool adds = fusion.add.data != nullptr;
+  if (!adds && !fusion.relu) return;
+  if (gpu_ == nullptr)
+    throw Error(Errc::unsupported,
+                fmt::format("{}: it computes on the processor, where nothing is fused with "
+                            "normalizing: add z and apply the ReLU to y",
+                            who()));
+  if (adds) check_output(x, fusion.add, "z");
+}
+
+void Layer::check_forward_fusion(const BatchNormFusion& fusion) const {
+  check_forward_fusion(x_, fusion);
+}
+
+void Layer::check_backward_fusion(const Activations& x, const BatchNormFusion& fusion) const {
+  check_forward_fusion(x, fusion);
+  if (!fusion.relu || x.samples == 0) return;
+  if (fusion.y.data == nullptr)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: backward of a ReLU needs the y that forward has written: "
+                            "BatchNormFusion::y",
+                            who()));
+  check_output(x, fusion.y, "y");
+}
+
 void Layer::check_input(const Activations& x, const char* what) const {
   if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
     throw Error(Errc::invalid_argument,
@@ -43,6 +90,7 @@ void Layer::check_input(const Activations& x, const char* what) const {
   if (x.layout && *x.layout != TensorLayout::nchw && *x.layout != TensorLayout::nhwc)
     throw Error(Errc::invalid_argument,
                 fmt::format("{}: the layout of {} is neither nchw nor nhwc", who(), what));
+  check_memory(x.data, bytes_of(x), what);
 }
 
 void Layer::check_layout(const Activations& given, TensorLayout wanted, const char* what) const {
@@ -73,7 +121,8 @@ void Layer::check_backward(const PassRecord& pass, const Activations& x,
                       which, given->samples, given->spatial, pass.samples, pass.spatial));
     check_layout(*given, pass.layout, which);
   }
-  if (fingerprint(x.data, bytes_of(x)) != pass.x_fingerprint)
+  // On a GPU nothing is known of x without waiting.
+  if (gpu_ == nullptr && fingerprint(x.data, bytes_of(x)) != pass.x_fingerprint)
     throw Error(
         Errc::invalid_argument,
         fmt::format("{}: x is not what {} was given{}", who(), origin_of(pass),
@@ -108,14 +157,22 @@ void Layer::check_bound(const char* what, const Buffer& buffer, bool exists) con
     throw Error(Errc::invalid_argument,
                 fmt::format("{}: {} must be empty, because the layer has {}", who(), what,
                             options_.affine ? "no bias" : "no gamma and beta (affine is false)"));
-  if (exists && (buffer.count != channels_ || !is_float_of_layer(buffer.type) ||
-                 buffer.data == nullptr || buffer.device >= 0))
-    throw Error(Errc::invalid_argument,
-                fmt::format("{}: {} must be {} f64, f32, f16 or bf16 in host memory, not {} {}{}",
-                            who(), what, channels_, buffer.count, name_of(buffer.type),
-                            buffer.device >= 0       ? " of a GPU"
-                            : buffer.data == nullptr ? " at null"
-                                                     : ""));
+  if (!exists) return;
+  const bool elsewhere = gpu_ == nullptr ? buffer.device >= 0 : buffer.device != options_.device;
+  if (buffer.count != channels_ || !is_float_of_layer(buffer.type) || buffer.data == nullptr ||
+      elsewhere)
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format(
+            "{}: {} must be {} f64, f32, f16 or bf16 in {}, not {} {}{}", who(), what, channels_,
+            gpu_ == nullptr ? "host memory" : fmt::format("memory of GPU {}", options_.device),
+            buffer.count, name_of(buffer.type),
+            buffer.data == nullptr ? " at null"
+            : !elsewhere           ? ""
+            : gpu_ == nullptr      ? " of a GPU"
+            : buffer.device >= 0   ? " of another GPU"
+                                   : " in host memory"));
+  check_memory(buffer.data, buffer.count * size_of(buffer.type), what);
 }
 
 void Layer::check_gradients(const BatchNormGradients& gradients) const {

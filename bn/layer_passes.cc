@@ -16,7 +16,7 @@ void Layer::note_input(PassRecord& pass, const Activations& x) const noexcept {
   pass.samples = x.samples;
   pass.spatial = x.spatial;
   pass.layout = layout_of(x);
-  pass.x_fingerprint = fingerprint(x.data, bytes_of(x));
+  if (gpu_ == nullptr) pass.x_fingerprint = fingerprint(x.data, bytes_of(x));
 }
 
 void Layer::begin_forward(const Activations& x) {
@@ -24,6 +24,8 @@ void Layer::begin_forward(const Activations& x) {
   current_ = last_.get();
   x_ = x;
   note_input(*last_, x);
+  last_->source = Source::all_ranks;
+  if (gpu_ != nullptr) return begin_forward_on_gpu();
   // The sums of a step need only the points of the step before. If all points are 0, there was no
   // such step, or it makes no difference. A program may have written infinity or NaN into the
   // points (SyncBatchNorm::point).
@@ -34,7 +36,6 @@ void Layer::begin_forward(const Activations& x) {
   }
   passes_.moments(x, local_,
                   known ? std::span<const double>(global_.point) : std::span<const double>());
-  last_->source = Source::all_ranks;
   last_->step = ++steps_;
   last_->history = hash_of(global_.point);
 }
@@ -51,9 +52,10 @@ bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
   return enough;
 }
 
-void Layer::end_forward(const Activations& y) {
+void Layer::end_forward(const Activations& y, const BatchNormFusion& fusion) {
   last_->ready = true;
   last_->in_place = x_.samples > 0 && y.data == x_.data;
+  if (gpu_ != nullptr) return end_forward_on_gpu(y, fusion);
   last_->count = global_.count;
   if (global_.count == 0) return;
   std::copy(global_.mean.begin(), global_.mean.end(), last_->mean.begin());
@@ -71,8 +73,7 @@ void Layer::update_running_statistics() {
                   variances = std::span(values_).last(channels_);
   read_values(running_mean_, means);
   read_values(running_variance_, variances);
-  update_running(means.data(), variances.data(), channels_, last_->statistics(),
-                 options_.momentum.value_or(1 / static_cast<double>(batches)));
+  update_running(means.data(), variances.data(), channels_, last_->statistics(), momentum());
   write_values(means, running_mean_);
   write_values(variances, running_variance_);
 }
@@ -84,11 +85,13 @@ void Layer::read_gamma(PassRecord& pass) const {
     std::fill(pass.gamma.begin(), pass.gamma.end(), 1.0);
 }
 
-void Layer::begin_backward(const PassRecord& pass, const Activations& x, const Activations& dy) {
+void Layer::begin_backward(const PassRecord& pass, const Activations& x, const Activations& dy,
+                           const BatchNormFusion& fusion) {
   current_ = &pass;
   x_ = x;
   dy_ = dy;
-  take_local_sums(pass, x, dy);
+  fusion_ = fusion;
+  if (gpu_ == nullptr) take_local_sums(pass, x, dy);
 }
 
 void Layer::take_local_sums(const PassRecord& pass, const Activations& x, const Activations& dy) {
@@ -106,6 +109,7 @@ void Layer::take_backward(std::span<const double> sums) noexcept {
 
 void Layer::end_backward(const Activations& dx, const BatchNormGradients& gradients) {
   const PassRecord& pass = *current_;
+  if (gpu_ != nullptr) return end_backward_on_gpu(dx, gradients);
   if (pass.count > 0) {
     finish_sums(global_sums_.data(), channels_, pass.statistics(), options_.epsilon);
     map_backward(pass, x_, dy_, dx.data, global_sums_);

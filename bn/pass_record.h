@@ -10,6 +10,7 @@
 
 #include <rondo/batch_norm.h>
 
+#include "bn/device/gpu_record.h"
 #include "bn/lines.h"
 
 namespace rondo::bn {
@@ -32,8 +33,9 @@ struct PassRecord {
   std::size_t samples = 0, spatial = 0;  // of this rank
   TensorLayout layout = TensorLayout::nchw;
   std::uint64_t x_fingerprint = 0;
-  double count = 0;  // 1 for running statistics
-  std::vector<double> mean, rest, m2, gamma;
+  double count = 0;                           // 1 for running statistics
+  std::vector<double> mean, rest, m2, gamma;  // empty for a layer on a GPU
+  std::unique_ptr<GpuRecord> gpu;             // null: not yet used there
 };
 
 // The records of one layer that no pass holds. Thread-safe: its mutex protects the list.

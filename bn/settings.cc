@@ -13,9 +13,9 @@ namespace rondo::bn {
 
 namespace {
 
-constexpr std::size_t settings = 7;
-constexpr const char* names[settings] = {"type",   "layout", "epsilon",      "momentum",
-                                         "affine", "bias",   "track_running"};
+constexpr std::size_t settings = 8;
+constexpr const char* names[settings] = {"type",   "layout", "epsilon",       "momentum",
+                                         "affine", "bias",   "track_running", "on a GPU"};
 constexpr double no_momentum = -1;  // momentum itself is 0 to 1
 
 std::array<std::uint64_t, settings> values_of(const BatchNormOptions& options) noexcept {
@@ -25,7 +25,8 @@ std::array<std::uint64_t, settings> values_of(const BatchNormOptions& options) n
           std::bit_cast<std::uint64_t>(options.momentum.value_or(no_momentum)),
           options.affine ? 1u : 0u,
           options.bias ? 1u : 0u,
-          options.track_running ? 1u : 0u};
+          options.track_running ? 1u : 0u,
+          options.device >= 0 ? 1u : 0u};
 }
 
 std::string text_of(const BatchNormOptions& options, std::size_t setting) {
@@ -42,8 +43,10 @@ std::string text_of(const BatchNormOptions& options, std::size_t setting) {
       return options.affine ? "true" : "false";
     case 5:
       return options.bias ? "true" : "false";
-    default:
+    case 6:
       return options.track_running ? "true" : "false";
+    default:
+      return options.device >= 0 ? "true" : "false";
   }
 }
 

@@ -44,6 +44,12 @@ Shared::~Shared() {
   for (Layer* layer : layers_) layer->orphan();
 }
 
+std::shared_ptr<GpuKernels> Shared::kernels_on(int ordinal) {
+  std::shared_ptr<GpuKernels>& kernels = gpus_[ordinal];
+  if (kernels == nullptr) kernels = std::make_shared<GpuKernels>(ordinal);
+  return kernels;
+}
+
 void LocalCalls::note(std::string_view layer) {
   if (count_ < most_named) layers_[count_] = layer;
   ++count_;

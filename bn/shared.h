@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <rondo/communicator.h>
 
+#include "bn/late_check.h"
 #include "bn/pool.h"
 
 namespace rondo::bn {
@@ -55,8 +57,8 @@ class LocalCalls {
   std::string layers_[most_named];  // the first ones
 };
 
-// What the layers of one communicator share: threads, names, and notes of local calls. The first
-// layer attaches it to the communicator. When the communicator ends, it tells the layers that
+// What the layers of one communicator share: threads, GPUs, names, and notes of local calls. The
+// first layer attaches it to the communicator. When the communicator ends, it tells the layers that
 // remain (Layer::orphan). Thread-bound.
 class Shared final : public Attachment {
  public:
@@ -70,7 +72,14 @@ class Shared final : public Attachment {
   int threads_per_rank() const noexcept { return threads_; }
 
   void join(Layer& layer) { layers_.push_back(&layer); }
-  void leave(Layer& layer) noexcept { std::erase(layers_, &layer); }
+  void leave(Layer& layer) {
+    std::erase(layers_, &layer);
+    late_check_.forget(layer);
+  }
+
+  LateCheck& late_check() noexcept { return late_check_; }
+  // The kernels on a GPU. Throws Error, as GpuKernels.
+  std::shared_ptr<GpuKernels> kernels_on(int ordinal);
 
   LocalCalls& evaluations() noexcept { return evaluations_; }
   LocalCalls& local_backwards() noexcept { return local_backwards_; }
@@ -87,6 +96,8 @@ class Shared final : public Attachment {
   int threads_;
   std::vector<Layer*> layers_;
   LocalCalls evaluations_, local_backwards_;
+  std::map<int, std::shared_ptr<GpuKernels>> gpus_;
+  LateCheck late_check_;
 };
 
 }  // namespace rondo::bn

@@ -24,6 +24,7 @@ constexpr std::uint64_t share_of_copies = 64;
 
 std::string numbers_of(const std::vector<GpuInfo>& gpus) {
   std::vector<std::string> numbers;
+  numbers.reserve(gpus.size());
   for (const GpuInfo& gpu : gpus) numbers.push_back(std::to_string(gpu.device));
   return join(numbers);
 }

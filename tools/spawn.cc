@@ -301,7 +301,7 @@ std::vector<std::string> own_command_line(int argc, char** argv) {
     words.front() = here.string();
   } else if (const auto given = ::getauxval(AT_EXECFN); given != 0) {
     // The path that execve was given; the kernel hands over its address as a number.
-    const auto* path = reinterpret_cast<const char*>(given);  // NOLINT(performance-no-int-to-ptr)
+    const auto* path = reinterpret_cast<const char*>(given);
     words.front() = std::filesystem::absolute(path, unknown).string();
   }
   return words;

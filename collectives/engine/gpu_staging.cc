@@ -8,9 +8,14 @@
 #include <exception>
 #include <utility>
 
+#include "device/keep.h"
+
 namespace rondo::engine {
 
 namespace {
+
+// More operations than this are seldom under way in a lane.
+constexpr std::size_t first_marks = 32;
 
 device::Address address_of(const std::byte* buffer) noexcept {
   return reinterpret_cast<device::Address>(buffer);
@@ -39,17 +44,18 @@ GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urge
   for (std::size_t i = 0; i < halves_.size(); ++i)
     halves_[i] = {nullptr, memory() + i * half_bytes, &parts_->queues[2 * i],
                   &parts_->queues[2 * i + 1]};
+  for (std::size_t i = 0; i < first_marks; ++i) add_mark(device::Event(gpu));
 }
 
 GpuStaging::~GpuStaging() {
   // A GPU that has failed never makes the calls that are left; if it does, they find this.
   if (calls_ && calls_->left.load(std::memory_order_acquire) != 0)
-    static_cast<void>(calls_.release());
+    device::keep_until_exit(std::move(calls_));
 }
 
 void GpuStaging::abandon() noexcept {
-  static_cast<void>(parts_.release());
-  static_cast<void>(calls_.release());
+  device::keep_until_exit(std::move(parts_));
+  device::keep_until_exit(std::move(calls_));
 }
 
 // Nothing is under way on a GPU whose context cannot be used any more.

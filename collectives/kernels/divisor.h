@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "collectives/kernels/host_device.h"
+#include "base/host_device.h"
 
 namespace rondo::kernels {
 namespace {

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/short_floats.h"
 #include "collectives/kernels/divisor.h"
 #include "collectives/kernels/finish.h"
-#include "collectives/kernels/formats.h"
 
 namespace rondo::kernels {
 namespace {
@@ -56,10 +56,10 @@ struct Short {
   }
 };
 
-using ElementF16 = Short<F16, std::uint16_t>;
-using ElementBF16 = Short<BF16, std::uint16_t>;
-using ElementF8E4M3 = Short<F8E4M3, std::uint8_t>;
-using ElementF8E5M2 = Short<F8E5M2, std::uint8_t>;
+using ElementF16 = Short<base::F16, std::uint16_t>;
+using ElementBF16 = Short<base::BF16, std::uint16_t>;
+using ElementF8E4M3 = Short<base::F8E4M3, std::uint8_t>;
+using ElementF8E5M2 = Short<base::F8E5M2, std::uint8_t>;
 
 // An input with its rank's factor, which is rounded to the type of the values first. Floats only.
 template <class Value>

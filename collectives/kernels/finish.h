@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/kernels/host_device.h"
+#include "base/host_device.h"
 
 namespace rondo::kernels {
 

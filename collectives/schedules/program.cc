@@ -15,6 +15,7 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
       algorithm_(algorithm),
       root_(root),
       depth_(depth),
+      inside_(inside),
       index_(static_cast<std::size_t>(size), no_peer) {
   Schedule schedule = make_schedule(algorithm, operation, rank, size, root, hosts);
   if (inside == Inside::memory) schedule = between_hosts(schedule, rank, hosts);

@@ -33,6 +33,15 @@ struct Activations {
   std::optional<TensorLayout> layout{};
 };
 
+// What a layer on a GPU does in the pass that normalizes: y = relu(normalized x + z). The same on
+// all ranks, and in forward and backward of one pass.
+struct BatchNormFusion {
+  bool relu = false;  // NaN stays NaN
+  // forward: z. backward: where dz goes, which is dy behind the ReLU. No data: none.
+  Activations add{};
+  Activations y{};  // backward of a ReLU: what forward has written
+};
+
 struct RONDO_API BatchNormOptions {
   // The layer's name, for messages; the same on all ranks. Layers with the same name, or without
   // one, are numbered in the order in which they are made: make them in the same order on all
@@ -49,6 +58,9 @@ struct RONDO_API BatchNormOptions {
   // If false, evaluation uses the statistics of its own batch, of this rank alone.
   bool track_running = true;
   int threads = 0;  // of the kernels, up to 1024; 0: cores of this host / ranks on it
+  // The GPU on which the layer computes; all memory that it is given is there. -1: the processor.
+  // Either all ranks have a GPU or none.
+  int device = -1;
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
 };
 
@@ -79,6 +91,11 @@ struct RONDO_API BatchNormOptions {
 // the caller may have any of the four types. What is computed for each channel is f64. After the
 // second step of a shape nothing is allocated.
 //
+// On a GPU (BatchNormOptions::device) passes are enqueued on the stream of set_stream(). The host
+// waits for no kernel, only, as Work::join() does, until the collective has gone to the GPU. So
+// some things come later: see docs/batch-norm.md. A mismatch is found in the next pass of any layer
+// of the communicator. x is not compared in backward.
+//
 // The communicator must not be moved while the layer lives. If it is destroyed first, the layer's
 // passes throw Error(invalid_argument). Threads: thread-bound. One thread at a time calls all
 // layers of one communicator, in the same order on all ranks.
@@ -99,11 +116,12 @@ class RONDO_API SyncBatchNorm {
   Buffer beta() noexcept;
   Buffer gamma_gradient() noexcept;
   Buffer beta_gradient() noexcept;
-  // Makes the layer use memory of the caller, [channels] elements of f64, f32, f16 or bf16 in host
-  // memory. It reads gamma and beta there, and reads and writes the running statistics. The caller
-  // sets the values, and keeps the memory while the layer uses it. Binding again is cheap and
-  // allocates nothing. A parameter that the layer does not have is bound to an empty buffer. Throws
-  // Error(invalid_argument) for another count, type or device; then nothing is bound.
+  // Makes the layer use memory of the caller, [channels] elements of f64, f32, f16 or bf16 where
+  // the layer computes. It reads gamma and beta there, and reads and writes the running statistics.
+  // The caller sets the values, and keeps the memory while the layer uses it. Binding again is
+  // cheap and allocates nothing. A parameter that the layer does not have is bound to an empty
+  // buffer. Throws Error(invalid_argument) for another count, type or device; then nothing is
+  // bound.
   void bind_parameters(Buffer gamma, Buffer beta);
   void bind_statistics(Buffer running_mean, Buffer running_variance);
   // Likewise for gradients, for example GradientBuckets::gradient(). backward adds to what is
@@ -121,6 +139,9 @@ class RONDO_API SyncBatchNorm {
   // rank alone. Throw Error(invalid_argument).
   void set_threads(int threads);
   void set_deadline(std::chrono::milliseconds deadline);
+  // The CUDA stream of the passes from the next one on; null: the default stream. Only the caller's
+  // own memory needs care when the stream changes. A layer on the processor ignores it.
+  void set_stream(void* stream) noexcept;
   // The point about which the next forward pass takes its sums, near the mean of the last batch.
   // [channels] elements of f64, 0 before the first pass, the same on all ranks. A run that resumes
   // with it gives the same bits as one that was not interrupted.
@@ -131,17 +152,19 @@ class RONDO_API SyncBatchNorm {
   std::vector<Parameter> parameters();
 
   // Training. y may be x if no backward pass follows, because that needs x. Throws Error.
-  void forward(const Activations& x, const Activations& y);
+  void forward(const Activations& x, const Activations& y, const BatchNormFusion& fusion = {});
   // The same in two parts. Between them the collective is under way and the caller may compute. x
   // must stay as it is.
   void begin_forward(const Activations& x);
-  void end_forward(const Activations& y);
+  void end_forward(const Activations& y, const BatchNormFusion& fusion = {});
   // Writes dx, from dy and the x of the last forward; dx may be dy or x. Adds to the gradients of
   // gamma and beta. At most once for each forward. Throws Error(invalid_argument) if x is another
   // batch than that forward had, or was changed since. It compares all bytes of x up to 4 KiB, else
   // 4 KiB spread over x.
-  void backward(const Activations& x, const Activations& dy, const Activations& dx);
-  void begin_backward(const Activations& x, const Activations& dy);
+  void backward(const Activations& x, const Activations& dy, const Activations& dx,
+                const BatchNormFusion& fusion = {});
+  void begin_backward(const Activations& x, const Activations& dy,
+                      const BatchNormFusion& fusion = {});
   void end_backward(const Activations& dx);
   // After backward: the gradients of gamma and beta summed over the samples of all ranks, f64,
   // [channels]. They need no further collective, so these parameters need no bucket.
@@ -149,7 +172,8 @@ class RONDO_API SyncBatchNorm {
   std::span<const double> beta_gradient_sum() const noexcept;
 
   // Evaluation, with the running statistics (see track_running). No communication.
-  void evaluate(const Activations& x, const Activations& y) const;
+  void evaluate(const Activations& x, const Activations& y,
+                const BatchNormFusion& fusion = {}) const;
 
   // Several forward passes that wait for their backward passes. take_pass() takes the last forward
   // pass, which has ended, out of the layer; the backward calls above no longer know of it. The
@@ -164,19 +188,21 @@ class RONDO_API SyncBatchNorm {
   //   norm.backward(first, x1, dy1, dx1, {gamma_gradient, beta_gradient, true});
   [[nodiscard]] BatchNormPass take_pass();
   // Evaluation that backward may follow, for layers whose statistics are frozen.
-  [[nodiscard]] BatchNormPass evaluate_pass(const Activations& x, const Activations& y);
+  [[nodiscard]] BatchNormPass evaluate_pass(const Activations& x, const Activations& y,
+                                            const BatchNormFusion& fusion = {});
   // Writes dx and the gradients that are wanted, with the gamma of the forward pass. The collective
   // is that of the other backward. After evaluate_pass() there is none. Then dx = gamma inv dy, or,
   // without track_running, dx takes into account that the statistics are those of x. A pass may run
   // backward more than once. Throws Error; with invalid_argument for a pass of another layer.
   void backward(const BatchNormPass& pass, const Activations& x, const Activations& dy,
-                const Activations& dx, const BatchNormGradients& gradients);
+                const Activations& dx, const BatchNormGradients& gradients,
+                const BatchNormFusion& fusion = {});
   // The same without dx, where nothing before the layer needs a gradient. No communication, so all
   // ranks must leave dx out. The collective that a rank misses is noticed in its next training
   // call, with Error(mismatch) on all ranks, or else at the deadline. gamma_gradient_sum() and
   // beta_gradient_sum() stay as they are.
   void backward_parameters(const BatchNormPass& pass, const Activations& x, const Activations& dy,
-                           const BatchNormGradients& gradients);
+                           const BatchNormGradients& gradients, const BatchNormFusion& fusion = {});
 
   // One collective for several layers of one communicator that can run side by side, as in parallel
   // branches. The end call takes the same layers in the same order.
@@ -192,6 +218,12 @@ class RONDO_API SyncBatchNorm {
   std::span<const double> mean() const noexcept;
   std::span<const double> variance() const noexcept;  // biased
   std::uint64_t count() const noexcept;
+  // The same arrays and those of gamma_gradient_sum() as buffers. For a layer on a GPU they are
+  // there, the spans above are empty, and count() is that of the last pass that has been checked.
+  Buffer mean_buffer() noexcept;
+  Buffer variance_buffer() noexcept;
+  Buffer gamma_gradient_sum_buffer() noexcept;
+  Buffer beta_gradient_sum_buffer() noexcept;
 
  private:
   class State;

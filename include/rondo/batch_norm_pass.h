@@ -46,7 +46,7 @@ class RONDO_API BatchNormPass {
 };
 
 // Where one backward pass puts the gradients of gamma and beta, which are those of this rank's
-// samples alone: [channels] f64, f32, f16 or bf16 in host memory. Count 0: not wanted.
+// samples alone: [channels] f64, f32, f16 or bf16 where the layer computes. Count 0: not wanted.
 struct BatchNormGradients {
   Buffer gamma{};
   Buffer beta{};

@@ -105,7 +105,8 @@ struct RONDO_API Options {
   // counts for all. No value: it measures if ranks are on several hosts and there is no file of
   // constants.
   std::optional<bool> measure{};
-  // Most staging memory, both lanes together; as much again, pinned, for each GPU that is used. 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
+  // Most staging memory, both lanes together; as much again, pinned, for each GPU that is used. 0:
+  // RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
   std::size_t staging_bytes = 0;
 
   // Reads the environment, RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI

@@ -146,7 +146,9 @@ TEST_CASE("join does not wait for the end, although another thread waits for it"
 TEST_CASE("a stream that is being captured cannot join") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  run_on_gpus(Setup{.size = 1}, "capture", [&](Communicator& c, OnGpu& on) {
+  Setup setup;
+  setup.size = 1;
+  run_on_gpus(setup, "capture", [&](Communicator& c, OnGpu& on) {
     GpuFloats values(on, 1000, 1);
     const device::Stream held(on.gpu()), capturing(on.gpu());
     fake.hold(held.get());

@@ -36,10 +36,8 @@ class Readme(unittest.TestCase):
         for row in shown:
             self.assertIn(row, measured)
 
-    def test_rooms_that_it_names_exist(self):
-        exists = [room for room in ("device",) if (SOURCE / room).exists()]
-        self.assertEqual(exists, [], "README says that there is no CUDA")
-        self.assertRegex(README[README.index("## Limitations"):], "no CUDA yet")
+    def test_it_says_where_cuda_has_run(self):
+        self.assertRegex(README[README.index("## Limitations"):], r"CUDA has run over a driver for tests only, never yet on a GPU")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/device_kernels.h"
 
+#include <type_traits>
+
+#include "bn/device/kernels.h"
 #include "collectives/kernels/device/kernels.h"
 
 namespace rondo::testing {
@@ -11,7 +14,9 @@ template <class Kernel>
 void run(const void* given, unsigned blocks, unsigned threads, const TranslateAddress& translate) {
   auto arguments = *static_cast<const typename Kernel::Arguments*>(given);
   Kernel::for_each_pointer(arguments, [&](auto& pointer, std::size_t bytes) {
-    pointer = translate(reinterpret_cast<std::uintptr_t>(pointer), bytes);
+    using Pointer = std::remove_cvref_t<decltype(pointer)>;
+    pointer =
+        reinterpret_cast<Pointer>(translate(reinterpret_cast<std::uintptr_t>(pointer), bytes));
   });
   // The last block runs first: blocks have no order.
   for (unsigned block = blocks; block-- > 0;) {
@@ -22,13 +27,30 @@ void run(const void* given, unsigned blocks, unsigned threads, const TranslateAd
   }
 }
 
+#define RONDO_ENTRY(name, ...) HostKernel{#name, sizeof(__VA_ARGS__::Arguments), &run<__VA_ARGS__>},
+
+std::vector<HostKernel> reductions() {
+  using namespace rondo::kernels;
+  return {RONDO_DEVICE_KERNELS(RONDO_ENTRY)};
+}
+
+std::vector<HostKernel> batch_norm() {
+  using namespace rondo::bn;
+  return {RONDO_BN_KERNELS(RONDO_ENTRY)};
+}
+
+#undef RONDO_ENTRY
+
+std::vector<HostKernel> all() {
+  std::vector<HostKernel> kernels = reductions();
+  for (const HostKernel& kernel : batch_norm()) kernels.push_back(kernel);
+  return kernels;
+}
+
 }  // namespace
 
 const std::vector<HostKernel>& host_kernels() noexcept {
-  using namespace rondo::kernels;
-#define RONDO_ENTRY(name, ...) HostKernel{#name, sizeof(__VA_ARGS__::Arguments), &run<__VA_ARGS__>},
-  static const std::vector<HostKernel> kernels{RONDO_DEVICE_KERNELS(RONDO_ENTRY)};
-#undef RONDO_ENTRY
+  static const std::vector<HostKernel> kernels = all();
   return kernels;
 }
 

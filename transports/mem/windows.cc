@@ -82,7 +82,6 @@ transports::WindowPlace MemWindows::find(const void* data, std::size_t bytes) no
 
 std::byte* MemWindows::map(int rank, transports::WindowPlace place, std::size_t bytes) {
   // Places are numbers; between threads of one process they are addresses.
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const data = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(place.offset));
   return place.generation == 1 && table_->holds(rank, data, bytes) ? data : nullptr;
 }

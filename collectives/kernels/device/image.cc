@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/kernels/device/image.h"
 
-// In image.S.
+// In device/image.S.
 extern "C" [[gnu::visibility("hidden")]] const unsigned char rondo_device_image[];
 
 namespace rondo::kernels {

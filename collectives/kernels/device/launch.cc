@@ -74,10 +74,10 @@ ReduceArguments copy_arguments(const std::byte* in, std::span<std::byte* const> 
 }
 
 DeviceGrid grid_of(std::uint64_t bytes, unsigned most_blocks) noexcept {
-  constexpr std::uint64_t block_bytes = std::uint64_t{16} * block_threads;
+  constexpr std::uint64_t block_bytes = std::uint64_t{16} * device::block_threads;
   const std::uint64_t wanted = (bytes + block_bytes - 1) / block_bytes;
   const std::uint64_t most = std::max(most_blocks, 1u);
-  return {static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most)), block_threads};
+  return {static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most)), device::block_threads};
 }
 
 }  // namespace rondo::kernels

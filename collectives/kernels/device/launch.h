@@ -9,7 +9,7 @@
 #include <span>
 
 #include "collectives/kernels/device/arguments.h"
-#include "collectives/kernels/device/block.h"
+#include "device/phases.h"
 
 namespace rondo::kernels {
 

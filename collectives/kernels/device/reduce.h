@@ -10,8 +10,8 @@
 #include <type_traits>
 
 #include "collectives/kernels/device/arguments.h"
-#include "collectives/kernels/device/phases.h"
 #include "collectives/kernels/elements.h"
+#include "device/phases.h"
 
 namespace rondo::kernels {
 namespace {
@@ -77,7 +77,7 @@ struct Reduce {
   static constexpr int phases = 1;
 
   RONDO_HD static void run(int, const Arguments& arguments, Shared&,
-                           const GridThread& thread) noexcept {
+                           const device::GridThread& thread) noexcept {
     const Layout layout = layout_of(arguments);
     if (layout == Layout::unaligned) {
       RONDO_ROLLED

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "collectives/kernels/host_device.h"
+#include "base/host_device.h"
 
-namespace rondo::kernels {
+namespace rondo::base {
 namespace {
 
 RONDO_HD inline std::uint32_t bits_of(float value) noexcept {
@@ -82,4 +82,4 @@ using F8E4M3 = Format<4, 3, false>;
 using F8E5M2 = Format<5, 2, true>;
 
 }  // namespace
-}  // namespace rondo::kernels
+}  // namespace rondo::base

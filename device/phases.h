@@ -22,9 +22,12 @@
 
 #include <cstddef>
 
-#include "collectives/kernels/host_device.h"
+#include "base/host_device.h"
 
-namespace rondo::kernels {
+namespace rondo::device {
+
+// Threads of a block in every launch. The kernels are compiled for no more.
+inline constexpr unsigned block_threads = 256;
 
 // A thread's place in a launch, which has one dimension.
 struct GridThread {
@@ -37,4 +40,4 @@ struct GridThread {
   RONDO_HD std::size_t all() const noexcept { return static_cast<std::size_t>(blocks) * threads; }
 };
 
-}  // namespace rondo::kernels
+}  // namespace rondo::device

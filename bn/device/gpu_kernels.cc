@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bn/device/gpu_kernels.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "bn/device/image.h"
+
+namespace rondo::bn {
+
+namespace {
+
+const void* checked_image() {
+  const void* const image = device_image();
+  if (image == nullptr)
+    throw Error(
+        Errc::unsupported,
+        "batch norm: this build of Rondo has no kernels for GPUs; build it with nvcc (-Dcuda)");
+  return image;
+}
+
+}  // namespace
+
+GpuKernels::GpuKernels(int ordinal) : gpu_(gpus_.gpu(ordinal)), module_(gpu_, checked_image()) {}
+
+void GpuKernels::load(DType type) {
+  for (std::size_t i = 0; i < device_kernels; ++i) {
+    device::FunctionHandle& function = functions_[i][static_cast<std::size_t>(type)];
+    if (function == nullptr)
+      function = module_.function(name_of(static_cast<DeviceKernel>(i), type));
+  }
+}
+
+void GpuKernels::launch_with(DeviceKernel kernel, DType type, const void* arguments,
+                             unsigned blocks, device::StreamHandle stream) const {
+  void* parameters[] = {const_cast<void*>(arguments)};
+  const device::FunctionHandle function =
+      functions_[static_cast<std::size_t>(kernel)][static_cast<std::size_t>(type)];
+  const device::Status status = gpu_.driver().launch_kernel(
+      function, blocks, 1, 1, device::block_threads, 1, 1, 0, stream, parameters, nullptr);
+  if (status != device::success)
+    gpu_.check(status, fmt::format("cuLaunchKernel of {}", name_of(kernel, type)));
+}
+
+void StreamUse::begin(device::StreamHandle stream) {
+  // Each thread has a default stream of its own behind one handle.
+  if (!used_ || (stream == stream_ && stream != device::per_thread_stream)) return;
+  gpu_.check(gpu_.driver().stream_wait_event(stream, last_.get(), 0), "cuStreamWaitEvent");
+}
+
+void StreamUse::end(device::StreamHandle stream) {
+  gpu_.check(last_.record(stream), "cuEventRecord");
+  stream_ = stream;
+  used_ = true;
+}
+
+bool StreamUse::settle() const noexcept {
+  if (!used_ || !gpu_.here()) return true;
+  try {
+    const device::Current current(gpu_);
+    return wait_for(last_, settle_time) != device::not_ready;
+  } catch (const Error&) {
+    return true;  // the GPU has failed, and runs nothing any more
+  }
+}
+
+GpuArrays::GpuArrays(const device::Gpu& gpu, std::size_t elements)
+    : memory_(gpu, std::max<std::size_t>(elements, 1) * sizeof(double)) {
+  const device::Stream stream(gpu);
+  device::Event zeroed(gpu);
+  const device::Current current(gpu);
+  gpu.check(gpu.driver().set_bytes(memory_.address(), 0, memory_.bytes(), stream.get()),
+            "cuMemsetD8Async");
+  gpu.check(zeroed.record(stream.get()), "cuEventRecord");
+  gpu.check(wait_for(zeroed, settle_time), "cuMemsetD8Async");
+}
+
+device::Status wait_for(const device::Event& event, std::chrono::milliseconds time) noexcept {
+  device::Status status = event.query();
+  if (status != device::not_ready) return status;
+  const base::TimePoint until = base::Clock::now() + time;
+  while ((status = event.query()) == device::not_ready && base::Clock::now() < until)
+    ::sched_yield();
+  return status;
+}
+
+}  // namespace rondo::bn
