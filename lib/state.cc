@@ -13,6 +13,7 @@
 #include "lib/connect_failure.h"
 #include "lib/constants.h"
 #include "lib/environment.h"
+#include "lib/gpu_buffers.h"
 #include "lib/introduction.h"
 #include "lib/measure_links.h"
 #include "lib/needs.h"
@@ -31,7 +32,6 @@ constexpr milliseconds farewell_time{1000}, linger_time{1500}, linger_time_in_a_
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;
-constexpr std::size_t least_gpu_staging = std::size_t{64} << 10;
 
 // How long an operation waits before rank 0 warns about it.
 nanoseconds warn_after() {
@@ -157,24 +157,8 @@ CommunicatorState::~CommunicatorState() {
     linger(false, base::Clock::now() + linger_time_in_a_collective);
   joined_.control.reset();
   engine_.reset();
-  settle_gpus();
+  gpu_lanes_.settle(place_.rank);
   attachments_.clear();
-}
-
-// If the program's streams or copies do not end, staging memory is left to the end of the process:
-// to free it would wait for the GPU.
-void CommunicatorState::settle_gpus() noexcept {
-  const base::TimePoint until = base::Clock::now() + engine::GpuStaging::settle_time;
-  bool settled = true;
-  for (auto& lane : on_gpus_)
-    for (auto& [device, on_gpu] : lane) settled = on_gpu.staging->settle(until) && settled;
-  if (settled) return;
-  for (auto& lane : on_gpus_)
-    for (auto& [device, on_gpu] : lane) on_gpu.staging->abandon();
-  base::log_line(base::LogLevel::warning,
-                 fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "
-                             "communicator: staging memory stays allocated",
-                             place_.rank, engine::GpuStaging::settle_time.count()));
 }
 
 void CommunicatorState::keep_room_for_links() {
@@ -370,7 +354,7 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
   if (options.algorithm && !schedules::supports(*options.algorithm, operation))
     options.algorithm.reset();
   options.staged = staged;
-  if (staged) options.staging_bytes = gpu_staging_bytes();
+  if (staged) options.staging_bytes = gpu_staging_bytes(options_.staging_bytes, place_.size);
   return remember(plans, operation, bytes,
                   plan::choose_plan(operation, bytes, topology_, constants_, options));
 }
@@ -436,57 +420,18 @@ Work CommunicatorState::start(const Arguments& a) {
   return Work(engine_->start(call));
 }
 
-namespace {
-
-// What the function throws of a GPU gets the name of the call in front.
-template <class Function>
-auto name_call(const Arguments& a, Function function) {
-  try {
-    return function();
-  } catch (const Error& error) {
-    const std::string_view text = error.what();
-    if (text.starts_with(a.traits().name)) throw;
-    throw Error(error.code(), fmt::format("{} on rank {}: {}", a.traits().name, a.rank, text));
-  }
-}
-
-}  // namespace
-
 // Programs let the GPU's streams wait for the result, so nobody drives soon.
 Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& call) {
-  engine::GpuStaging& staging = gpu_staging(a.device(), call.priority);
   const auto stream = static_cast<device::StreamHandle>(a.options->stream);
   schedules::Call unattended = call;
   unattended.unattended = true;
   return name_call(a, [&] {
+    engine::GpuStaging& staging = gpu_lanes_.staging(
+        a.device(), call.priority,
+        {gpu_staging_bytes(options_.staging_bytes, place_.size), engine_->waker(),
+         [this](void* data, std::size_t bytes) { return register_with_all(data, bytes); }});
     device::refuse_capture(staging.gpu(), stream, "OpOptions::stream");
     return Work(engine_->start(unattended, {staging, stream}));
-  });
-}
-
-// The most that the segments of one call in flight may take.
-std::size_t CommunicatorState::gpu_staging_bytes() const noexcept {
-  // An element of each block must fit.
-  const std::size_t blocks = static_cast<std::size_t>(place_.size) * size_of(DType::f64);
-  return std::max({options_.staging_bytes / lane_count / 2, least_gpu_staging, blocks});
-}
-
-engine::GpuStaging& CommunicatorState::gpu_staging(int device, Priority priority) {
-  std::map<int, LaneOnGpu>& lane = on_gpus_[static_cast<std::size_t>(priority)];
-  if (const auto found = lane.find(device); found != lane.end()) return *found->second.staging;
-  LaneOnGpu made;
-  made.staging = std::make_unique<engine::GpuStaging>(
-      gpus_->gpu(device), gpu_staging_bytes(), priority == Priority::urgent, engine_->waker());
-  made.registration = register_with_all(made.staging->memory(), made.staging->bytes());
-  return *lane.emplace(device, std::move(made)).first->second.staging;
-}
-
-void CommunicatorState::check_gpu_buffers(const Arguments& a) {
-  const CheckedCall call{a.traits().name, a.rank, a.size};
-  name_call(a, [&] {
-    const device::Gpu& gpu = gpus_->gpu(a.device());
-    if (a.reads_in()) check_on_gpu(call, gpu, a.in, "in");
-    if (a.writes_out()) check_on_gpu(call, gpu, a.out, "out");
   });
 }
 
@@ -496,7 +441,7 @@ schedules::Call CommunicatorState::find_call(const Arguments& a) {
   if (lane < known_calls_.size())
     if (const schedules::Call* const known = known_calls_[lane].find(a)) return *known;
   check_arguments(a);
-  if (a.device() >= 0) check_gpu_buffers(a);
+  if (a.device() >= 0) gpu_lanes_.check_buffers(a);
   const schedules::Call call = make_call(a);
   known_calls_[lane].keep(a, call);
   return call;
@@ -531,7 +476,8 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   call.counts = a.counts;
   call.priority = a.options->priority;
   if (chosen.algorithm != schedules::Algorithm::direct)
-    cut_into_segments(call, a, chosen, staged ? gpu_staging_bytes() : SIZE_MAX);
+    cut_into_segments(call, a, chosen,
+                      staged ? gpu_staging_bytes(options_.staging_bytes, place_.size) : SIZE_MAX);
   call.time_limit = std::min(
       a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.signature.plan = plan_hash(call, counts);
@@ -574,7 +520,7 @@ Attachment* CommunicatorState::attachment(const void* key) {
 Memory CommunicatorState::allocate(std::size_t bytes, int device) {
   refuse_child();
   if (bytes == 0) return Memory();
-  if (device >= 0) return Memory(allocate_on_gpu(gpus_, device, bytes));
+  if (device >= 0) return Memory(allocate_on_gpu(gpu_lanes_.gpus(), device, bytes));
   std::unique_ptr<transports::Allocation> allocation;
   for (const auto& transport : transports_)
     if (!allocation) allocation = transport->allocate(bytes);

@@ -22,7 +22,7 @@
 #include "lib/arguments.h"
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
-#include "lib/gpu_buffers.h"
+#include "lib/gpu_lanes.h"
 #include "lib/known_calls.h"
 #include "lib/needs.h"
 #include "lib/record.h"
@@ -93,10 +93,6 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   schedules::Call make_call(const Arguments& arguments);
   // A call whose buffers are on a GPU.
   Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
-  engine::GpuStaging& gpu_staging(int device, Priority priority);
-  void check_gpu_buffers(const Arguments& arguments);
-  std::size_t gpu_staging_bytes() const noexcept;
-  void settle_gpus() noexcept;
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
   Work start_transfers(const point::PointShape& shape, const OpOptions& options);
@@ -162,13 +158,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::mutex attachments_mutex_;
   // Attachments may own memory that operations use, so they are destroyed after the engine.
   std::map<const void*, std::unique_ptr<Attachment>> attachments_;
-  const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
-  // Staging memory of a lane for a GPU. The thread that starts operations of the lane adds them.
-  struct LaneOnGpu {
-    std::unique_ptr<engine::GpuStaging> staging;
-    Registration registration;
-  };
-  std::array<std::map<int, LaneOnGpu>, lane_count> on_gpus_;  // by GPU
+  GpuLanes gpu_lanes_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

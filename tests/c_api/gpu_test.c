@@ -12,21 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ranks = 3, count = 5000 };
-
-static pthread_mutex_t failure_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int failures;
-
-#define CHECK(condition)                                                                    \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      fprintf(stderr, "%s:%d: %s is not so; message: %s\n", __FILE__, __LINE__, #condition, \
-              rondo_message());                                                             \
-      pthread_mutex_lock(&failure_mutex);                                                   \
-      ++failures;                                                                           \
-      pthread_mutex_unlock(&failure_mutex);                                                 \
-    }                                                                                       \
-  } while (0)
+#include "check.h"
 
 /* ---- CUDA's driver ---- */
 

@@ -14,6 +14,7 @@
 #include "collectives/kernels/pair.h"
 #include "reduce_reference.h"
 #include "skip.h"
+#include "support/device_image.h"
 #include "support/device_kernels.h"
 #include "support/effort.h"
 
@@ -285,34 +286,18 @@ TEST_CASE("a grid has a thread for each 16 bytes, within its limit", "[device]")
 TEST_CASE("the image for GPUs has the kernels of the list and no others", "[.][image]") {
   const void* const image = kernels::device_image();
   if (image == nullptr) skip_program("this build had no nvcc");
-  // The header of a fat binary: magic, version, bytes of the header, bytes behind it.
-  struct Header {
-    std::uint32_t magic;
-    std::uint16_t version, header_bytes;
-    std::uint64_t bytes;
-  } header;
-  std::memcpy(&header, image, sizeof header);
-  REQUIRE(header.magic == 0xba55ed50);
-  const std::string_view text(static_cast<const char*>(image), header.header_bytes + header.bytes);
-  // Code for a generation has a section for each kernel; PTX has a line.
-  std::set<std::string> found;
-  for (const std::string_view mark : {".text.rondo_", ".entry rondo_"})
-    for (std::size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + 1)) {
-      const std::size_t start = at + mark.find("rondo_");
-      const std::size_t end =
-          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_", start);
-      found.emplace(text.substr(start, end - start));
-    }
+  const testing::DeviceImage fat_binary(image);
+  REQUIRE(fat_binary.is_fat_binary());
+  const std::set<std::string> found = fat_binary.kernels();
   if (found.empty()) skip_program("this nvcc compresses all code");
   std::set<std::string> listed;
   for (const testing::HostKernel& kernel : testing::host_kernels())
     if (kernel.name.starts_with("rondo_reduce_")) listed.emplace(kernel.name);
   CHECK(found == listed);
-  // Only a build with a sanitizer has readable PTX. It must not fuse (mul.f32 may be fused,
-  // mul.rn.f32 not), flush or approximate.
-  if (text.find(".entry rondo_") == text.npos) return;
+  // The PTX must not fuse (mul.f32 may be fused, mul.rn.f32 not), flush or approximate.
+  if (!fat_binary.has_ptx()) return;
   for (const std::string_view inexact : {"mul.f", "add.f", "fma.", ".ftz", ".approx"}) {
     INFO(inexact);
-    CHECK(text.find(inexact) == text.npos);
+    CHECK_FALSE(fat_binary.contains(inexact));
   }
 }

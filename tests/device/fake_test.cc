@@ -53,6 +53,7 @@ TEST_CASE("fake: a copy is late, and what it reads is read late") {
   REQUIRE(one.driver.copy_to_host(to.data(), memory.address(), 4, stream.get()) == success);
   REQUIRE(ended.record(stream.get()) == success);
   std::memcpy(from.data(), "two", 4);
+  // Work that did not wait would be done by then.
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   char seen[4];
   one.fake.read(seen, memory.address(), 4);
@@ -132,6 +133,7 @@ TEST_CASE("fake: an event is about its most recent record, at the time of the ca
   REQUIRE(event.record(second.get()) == success);
   one.fake.let_go(second.get());
   REQUIRE(one.wait(event) == success);  // the second record, though the first has not ended
+  // Work that did not wait would be done by then.
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   CHECK(waited.query() == not_ready);  // third waits for the first record
   one.fake.let_go(first.get());

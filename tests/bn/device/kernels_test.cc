@@ -16,6 +16,7 @@
 #include "bn/reference.h"
 #include "catch.h"
 #include "skip.h"
+#include "support/device_image.h"
 #include "support/device_kernels.h"
 
 namespace rondo::testing {
@@ -548,33 +549,20 @@ TEST_CASE("bn kernels for GPUs: the image has the kernels of the list and no oth
           "[.][image]") {
   const void* const image = device_image();
   if (image == nullptr) skip_program("this build had no nvcc");
-  // The header of a fat binary: magic, version, bytes of the header, bytes behind it.
-  struct Header {
-    std::uint32_t magic;
-    std::uint16_t version, header_bytes;
-    std::uint64_t bytes;
-  } header;
-  std::memcpy(&header, image, sizeof header);
-  REQUIRE(header.magic == 0xba55ed50);
-  const std::string_view text(static_cast<const char*>(image), header.header_bytes + header.bytes);
-  std::set<std::string> found, wanted;
-  for (const std::string_view mark : {".text.rondo_", ".entry rondo_"})
-    for (std::size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + 1)) {
-      const std::size_t begin = text.find("rondo_", at);
-      std::size_t end = begin;
-      while (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_') ++end;
-      found.insert(std::string(text.substr(begin, end - begin)));
-    }
+  const DeviceImage fat_binary(image);
+  REQUIRE(fat_binary.is_fat_binary());
+  const std::set<std::string> found = fat_binary.kernels();
   if (found.empty()) skip_program("this nvcc compresses all code");
+  std::set<std::string> wanted;
   for (const HostKernel& kernel : host_kernels())
-    if (kernel.name.starts_with("rondo_bn_")) wanted.insert(std::string(kernel.name));
+    if (kernel.name.starts_with("rondo_bn_")) wanted.emplace(kernel.name);
   CHECK(found == wanted);
   CHECK(wanted.size() == 18);
   // As in collectives/device_kernels_test.cc, except that merges ask for a fused operation.
-  if (text.find(".entry rondo_") == text.npos) return;
+  if (!fat_binary.has_ptx()) return;
   for (const std::string_view inexact : {"mul.f", "add.f", ".ftz", ".approx"}) {
     INFO(inexact);
-    CHECK(text.find(inexact) == text.npos);
+    CHECK_FALSE(fat_binary.contains(inexact));
   }
 }
 

@@ -29,8 +29,8 @@ struct Hand::Turn {
 
 Hand::Hand() {
   if (AnnotateIgnoreSyncBegin == nullptr) return;
-  turn_ = std::make_shared<Turn>();
-  std::thread([turn = turn_] {
+  turn_ = std::make_unique<Turn>();
+  thread_ = std::thread([turn = turn_.get()] {
     begin_quiet();
     on_executor() = true;
     for (;;) {
@@ -44,11 +44,13 @@ Hand::Hand() {
       rondo::base::wake_all(turn->word);
     }
     end_quiet();
-  }).detach();
+  });
 }
 
 Hand::~Hand() {
-  if (turn_ != nullptr) rondo::base::wake_all(turn_->word);
+  if (turn_ == nullptr) return;
+  rondo::base::wake_all(turn_->word);
+  thread_.join();
 }
 
 void Hand::run(std::function<void()> function) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <thread>
 
 namespace fake {
 
@@ -12,7 +13,7 @@ namespace fake {
 class Hand {
  public:
   Hand();
-  ~Hand();  // the thread ends by itself
+  ~Hand();
   Hand(const Hand&) = delete;
   Hand& operator=(const Hand&) = delete;
 
@@ -22,7 +23,8 @@ class Hand {
 
  private:
   struct Turn;
-  std::shared_ptr<Turn> turn_;  // null: no thread
+  std::unique_ptr<Turn> turn_;  // null: no thread
+  std::thread thread_;
 };
 
 }  // namespace fake
