@@ -61,7 +61,7 @@ GpuReport::~GpuReport() {
   try {
     const device::Current current(gpu);
     // Memory to which a copy may still come is never freed.
-    if (wait_for(copied_, settle_time) == device::not_ready)
+    if (device::wait_for(copied_, settle_time) == device::not_ready)
       device::keep_until_exit(std::move(memory_));
   } catch (const Error&) {
     // The GPU has failed, and runs nothing any more.
@@ -84,7 +84,7 @@ void GpuReport::enqueue(std::span<const std::uintptr_t> sections, device::Stream
 void GpuReport::wait(std::chrono::milliseconds time) const {
   const device::Gpu& gpu = kernels_->gpu();
   const device::Current current(gpu);
-  const device::Status status = wait_for(copied_, time);
+  const device::Status status = device::wait_for(copied_, time);
   if (status == device::not_ready)
     throw Error(Errc::deadline_exceeded,
                 fmt::format("batch norm: GPU {} has not ended a pass in {} ms", gpu.ordinal(),

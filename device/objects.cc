@@ -2,7 +2,9 @@
 #include "device/objects.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace rondo::device {
@@ -101,6 +103,26 @@ FunctionHandle Module::function(const char* name) const {
   if (status == success && driver.function_load != nullptr) status = driver.function_load(function);
   if (status != success) gpu_->check(status, fmt::format("cuModuleGetFunction of {}", name));
   return function;
+}
+
+Status wait_for(const Event& event, std::chrono::milliseconds time) noexcept {
+  Status status = event.query();
+  if (status != not_ready) return status;
+  const base::TimePoint until = base::Clock::now() + time;
+  while ((status = event.query()) == not_ready && base::Clock::now() < until) ::sched_yield();
+  return status;
+}
+
+void set_to_zero(const Gpu& gpu, const DeviceMemory& memory) {
+  constexpr std::chrono::seconds most_time{60};
+  const Stream stream(gpu);
+  Event zeroed(gpu);
+  const Current current(gpu);
+  gpu.check(gpu.driver().set_bytes(memory.address(), 0, memory.bytes(), stream.get()),
+            "cuMemsetD8Async");
+  gpu.check(zeroed.record(stream.get()), "cuEventRecord");
+  if (const Status status = wait_for(zeroed, most_time); status != success)
+    gpu.check(status, "cuMemsetD8Async of " + base::describe_bytes(memory.bytes()));
 }
 
 }  // namespace rondo::device

@@ -8,6 +8,7 @@
 // Threads: each object is thread-bound to whoever holds the lock of its owner.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -108,5 +109,11 @@ class Module {
   const Gpu* gpu_;
   ModuleHandle handle_ = nullptr;
 };
+
+// Waits until the event is reached, but not longer than this. Returns its last status. Needs the
+// GPU's context current.
+Status wait_for(const Event& event, std::chrono::milliseconds time) noexcept;
+// Sets the memory to zero, and waits until that is done.
+void set_to_zero(const Gpu& gpu, const DeviceMemory& memory);
 
 }  // namespace rondo::device

@@ -2,7 +2,6 @@
 #include "lib/gpu_buffers.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <cstdint>
 #include <utility>
@@ -23,8 +22,6 @@ enum PointerAttribute : int {
 };
 // CUmemorytype
 constexpr unsigned device_memory = 2;
-
-constexpr std::chrono::seconds most_time_to_zero{60};
 
 struct Pointer {
   unsigned type = 0;  // 0: CUDA does not know it
@@ -47,7 +44,7 @@ class GpuAllocation final : public transports::Allocation {
  public:
   GpuAllocation(std::shared_ptr<device::Gpus> gpus, int ordinal, std::size_t bytes)
       : gpus_(std::move(gpus)), memory_(gpus_->gpu(ordinal), bytes) {
-    zero(gpus_->gpu(ordinal));
+    device::set_to_zero(gpus_->gpu(ordinal), memory_);
   }
   // The CPU must not touch it: the span only says where it lies.
   std::span<std::byte> memory() const noexcept override {
@@ -55,22 +52,6 @@ class GpuAllocation final : public transports::Allocation {
   }
 
  private:
-  void zero(const device::Gpu& gpu) const {
-    const device::Stream stream(gpu);
-    device::Event zeroed(gpu);
-    const device::Current current(gpu);
-    gpu.check(gpu.driver().set_bytes(memory_.address(), 0, memory_.bytes(), stream.get()),
-              "cuMemsetD8Async");
-    gpu.check(zeroed.record(stream.get()), "cuEventRecord");
-    const base::TimePoint until = base::Clock::now() + most_time_to_zero;
-    device::Status status = zeroed.query();
-    while (status == device::not_ready && base::Clock::now() < until) {
-      ::sched_yield();
-      status = zeroed.query();
-    }
-    gpu.check(status, "cuMemsetD8Async of " + base::describe_bytes(memory_.bytes()));
-  }
-
   const std::shared_ptr<device::Gpus> gpus_;
   const device::DeviceMemory memory_;
 };

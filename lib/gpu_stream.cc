@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rondo/gpu.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -72,13 +71,7 @@ std::array<std::optional<GpuStreamState::Slot>, 2>& GpuStreamState::slots() {
 }
 
 void GpuStreamState::wait(const device::Event& event) const {
-  const base::TimePoint until = base::Clock::now() + most_time_of_copies;
-  device::Status status = event.query();
-  while (status == device::not_ready && base::Clock::now() < until) {
-    ::sched_yield();
-    status = event.query();
-  }
-  gpu_.check(status, "copies");
+  gpu_.check(device::wait_for(event, most_time_of_copies), "copies");
 }
 
 void GpuStreamState::copy_to_gpu(device::Address to, const std::byte* from, std::size_t bytes) {

@@ -2,7 +2,6 @@
 #include "bn/device/gpu_kernels.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 
@@ -61,7 +60,7 @@ bool StreamUse::settle() const noexcept {
   if (!used_ || !gpu_.here()) return true;
   try {
     const device::Current current(gpu_);
-    return wait_for(last_, settle_time) != device::not_ready;
+    return device::wait_for(last_, settle_time) != device::not_ready;
   } catch (const Error&) {
     return true;  // the GPU has failed, and runs nothing any more
   }
@@ -69,22 +68,7 @@ bool StreamUse::settle() const noexcept {
 
 GpuArrays::GpuArrays(const device::Gpu& gpu, std::size_t elements)
     : memory_(gpu, std::max<std::size_t>(elements, 1) * sizeof(double)) {
-  const device::Stream stream(gpu);
-  device::Event zeroed(gpu);
-  const device::Current current(gpu);
-  gpu.check(gpu.driver().set_bytes(memory_.address(), 0, memory_.bytes(), stream.get()),
-            "cuMemsetD8Async");
-  gpu.check(zeroed.record(stream.get()), "cuEventRecord");
-  gpu.check(wait_for(zeroed, settle_time), "cuMemsetD8Async");
-}
-
-device::Status wait_for(const device::Event& event, std::chrono::milliseconds time) noexcept {
-  device::Status status = event.query();
-  if (status != device::not_ready) return status;
-  const base::TimePoint until = base::Clock::now() + time;
-  while ((status = event.query()) == device::not_ready && base::Clock::now() < until)
-    ::sched_yield();
-  return status;
+  device::set_to_zero(gpu, memory_);
 }
 
 }  // namespace rondo::bn

@@ -78,8 +78,4 @@ class GpuArrays {
   device::DeviceMemory memory_;
 };
 
-// Waits for an event, at most until the time has passed. Returns its status; not_ready if it has
-// not come.
-device::Status wait_for(const device::Event& event, std::chrono::milliseconds time) noexcept;
-
 }  // namespace rondo::bn

@@ -165,6 +165,10 @@ std::uint64_t encode(DType type, double value) {
   const std::uint64_t sign =
       std::signbit(value) ? std::uint64_t{1} << (exponent_bits + mantissa_bits) : 0;
   if (value == 0) return sign;
+  if (!std::isfinite(value)) {
+    const std::uint64_t infinity = ((std::uint64_t{1} << exponent_bits) - 1) << mantissa_bits;
+    return sign + infinity + (std::isnan(value) ? (std::uint64_t{1} << mantissa_bits) - 1 : 0);
+  }
   const int bias = (1 << (exponent_bits - 1)) - 1;
   int exponent = 0;
   std::frexp(value, &exponent);

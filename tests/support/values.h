@@ -23,7 +23,7 @@ inline constexpr int most_exact_ranks = 8;
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0) noexcept;
 
 // Returns the element of a floating-point type nearest to the value (ties to even), in the low
-// bits. The value must be finite and in range.
+// bits. A finite value must be in range; f8e4m3 has no infinity.
 std::uint64_t encode(DType type, double value);
 
 // One period of a rank's input, and of the result. Thread-safe; the reference stays valid.

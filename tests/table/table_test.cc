@@ -164,7 +164,7 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases, Given 
 
 // In percent of the cases that other memory gets.
 int gpu_share() {
-  return few_cases() || effort() == 100 ? 100 : 10;
+  return few_cases() ? 100 : 10;
 }
 
 void run_table(Over over, int size, const std::string& algorithm,

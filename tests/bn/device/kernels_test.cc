@@ -421,7 +421,7 @@ void check_maps(DType type, TensorLayout layout, const Shape& shape, std::size_t
     Batch wanted = x, wanted_dz = x;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t c = i / spatial % channels;
-      const auto line = [&](std::size_t which) { return lines[which * channels + c]; };
+      const auto line = [&, step = channels](std::size_t which) { return lines[which * step + c]; };
       const MapCase<Number> one{static_cast<Number>(x.values[i]),
                                 static_cast<Number>(z.values[i]),
                                 static_cast<Number>(y.values[i]),
