@@ -23,6 +23,11 @@ void CopyQueue::to_device(Address to, const std::byte* from, std::size_t bytes) 
   if (status != success) gpu_.check(status, "cuMemcpyHtoDAsync of " + base::describe_bytes(bytes));
 }
 
+void CopyQueue::on_device(Address to, Address from, std::size_t bytes) {
+  const Status status = gpu_.driver().copy_on_device(to, from, bytes, stream_.get());
+  if (status != success) gpu_.check(status, "cuMemcpyDtoDAsync of " + base::describe_bytes(bytes));
+}
+
 void CopyQueue::end_batch() {
   Event& event = events_[(oldest_ + count_) % most_batches];
   gpu_.check(event.record(stream_.get()), "cuEventRecord");
@@ -49,14 +54,10 @@ void CopyQueue::forget_oldest() noexcept {
 
 bool CopyQueue::call_when_ended(void (*function)(void*), void* argument) {
   if (watched_) return false;
-  call_when_reached(events_[oldest_], function, argument);
-  return watched_ = true;
-}
-
-void CopyQueue::call_when_reached(const Event& event, void (*function)(void*), void* argument) {
-  gpu_.check(watch_.wait(event), "cuStreamWaitEvent");
+  gpu_.check(watch_.wait(events_[oldest_]), "cuStreamWaitEvent");
   gpu_.check(gpu_.driver().launch_host_function(watch_.get(), function, argument),
              "cuLaunchHostFunc");
+  return watched_ = true;
 }
 
 bool CopyQueue::failed() const noexcept {

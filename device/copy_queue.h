@@ -26,6 +26,7 @@ class CopyQueue {
   // The copies of a batch come between two calls of end_batch(), which requires has_room().
   void to_host(std::byte* to, Address from, std::size_t bytes);
   void to_device(Address to, const std::byte* from, std::size_t bytes);
+  void on_device(Address to, Address from, std::size_t bytes);
   void end_batch();
   // Records the event after everything that has been enqueued.
   void record(Event& event);
@@ -37,8 +38,6 @@ class CopyQueue {
   // already to be run for that one. True when it will run once more. The function must not use
   // CUDA. Requires !idle().
   bool call_when_ended(void (*function)(void*), void* argument);
-  // The same when the event's last record is reached.
-  void call_when_reached(const Event& event, void (*function)(void*), void* argument);
   // Forgets the batches that have ended, and those that never will because the GPU has failed. True
   // when nothing is under way.
   bool drain() noexcept;

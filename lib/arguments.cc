@@ -27,15 +27,6 @@ void CheckedCall::check_buffer(const Buffer& b, std::string_view parameter) cons
                        parameter, b.count));
 }
 
-void CheckedCall::check_host_buffer(const Buffer& b, std::string_view parameter) const {
-  check_buffer(b, parameter);
-  if (b.device >= 0)
-    refuse(fmt::format("{}.device is {}: messages move host memory only; copy to the host and pass "
-                       "device -1, or use a collective",
-                       parameter, b.device),
-           Errc::unsupported);
-}
-
 void CheckedCall::check_same_type(const Buffer& in, const Buffer& out) const {
   if (in.type != out.type)
     refuse(fmt::format("in is {} but out is {}: the types must be equal", name_of(in.type),

@@ -30,8 +30,6 @@ struct CheckedCall {
   [[noreturn]] void refuse(std::string_view what, Errc code = Errc::invalid_argument) const;
   // name: that of the parameter, "in".
   void check_buffer(const Buffer& buffer, std::string_view name) const;
-  // For messages: throws Error(unsupported) as well, if the buffer is on a GPU.
-  void check_host_buffer(const Buffer& buffer, std::string_view name) const;
   void check_same_type(const Buffer& in, const Buffer& out) const;
   // Throws unless `given` is a rank. name: "root", "the peer".
   void check_rank(int given, std::string_view name) const;

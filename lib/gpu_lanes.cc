@@ -25,35 +25,56 @@ std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept {
 
 void GpuLanes::check_buffers(const Arguments& a) const {
   const CheckedCall call{a.traits().name, a.rank, a.size};
-  name_call(a, [&] {
-    const device::Gpu& gpu = gpus_->gpu(a.device());
-    if (a.reads_in()) check_on_gpu(call, gpu, a.in, "in");
-    if (a.writes_out()) check_on_gpu(call, gpu, a.out, "out");
-  });
+  if (a.reads_in()) check_buffer(call, a.in, "in");
+  if (a.writes_out()) check_buffer(call, a.out, "out");
+}
+
+void GpuLanes::check_buffer(const CheckedCall& call, const Buffer& b, std::string_view name) const {
+  name_call(call, [&] { check_on_gpu(call, gpus_->gpu(b.device), b, name); });
+}
+
+// Made at the first use.
+template <class Kind, class Make>
+Kind& GpuLanes::find(ByGpu<Kind>& all, int device, const Needs& needs, Make make) {
+  if (const auto found = all.find(device); found != all.end()) return *found->second.kind;
+  OnGpu<Kind> made;
+  made.kind = make(gpus_->gpu(device));
+  engine::GpuPort& port = made.kind->port();
+  made.registration = needs.keep(port.memory(), port.bytes());
+  return *all.emplace(device, std::move(made)).first->second.kind;
 }
 
 engine::GpuStaging& GpuLanes::staging(int device, Priority priority, const Needs& needs) {
-  std::map<int, OnGpu>& lane = lanes_[static_cast<std::size_t>(priority)];
-  if (const auto found = lane.find(device); found != lane.end()) return *found->second.staging;
-  OnGpu made;
-  made.staging = std::make_unique<engine::GpuStaging>(gpus_->gpu(device), needs.bytes,
-                                                      priority == Priority::urgent, needs.waker);
-  made.registration = needs.keep(made.staging->memory(), made.staging->bytes());
-  return *lane.emplace(device, std::move(made)).first->second.staging;
+  return find(lanes_[static_cast<std::size_t>(priority)], device, needs,
+              [&](const device::Gpu& gpu) {
+                return std::make_unique<engine::GpuStaging>(
+                    gpu, needs.bytes, priority == Priority::urgent, needs.waker);
+              });
+}
+
+point::GpuTransfers& GpuLanes::transfers(int device, const Needs& needs) {
+  return find(messages_, device, needs, [&](const device::Gpu& gpu) {
+    return std::make_unique<point::GpuTransfers>(gpu, needs.waker);
+  });
+}
+
+template <class Function>
+void GpuLanes::for_each_port(Function function) {
+  for (auto& lane : lanes_)
+    for (auto& [device, on_gpu] : lane) function(on_gpu.kind->port());
+  for (auto& [device, on_gpu] : messages_) function(on_gpu.kind->port());
 }
 
 void GpuLanes::settle(int rank) noexcept {
-  const base::TimePoint until = base::Clock::now() + engine::GpuStaging::settle_time;
+  const base::TimePoint until = base::Clock::now() + engine::GpuPort::settle_time;
   bool settled = true;
-  for (auto& lane : lanes_)
-    for (auto& [device, on_gpu] : lane) settled = on_gpu.staging->settle(until) && settled;
+  for_each_port([&](engine::GpuPort& port) { settled = port.settle(until) && settled; });
   if (settled) return;
-  for (auto& lane : lanes_)
-    for (auto& [device, on_gpu] : lane) on_gpu.staging->abandon();
+  for_each_port([](engine::GpuPort& port) { port.abandon(); });
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "
                              "communicator: staging memory stays allocated",
-                             rank, engine::GpuStaging::settle_time.count()));
+                             rank, engine::GpuPort::settle_time.count()));
 }
 
 }  // namespace rondo::lib

@@ -13,6 +13,7 @@
 #include <rondo/types.h>
 
 #include "collectives/engine/gpu_staging.h"
+#include "collectives/point/gpu_transfers.h"
 #include "device/gpus.h"
 #include "lib/arguments.h"
 
@@ -30,7 +31,7 @@ std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept;
 class GpuLanes {
  public:
   struct Needs {
-    std::size_t bytes = 0;  // gpu_staging_bytes()
+    std::size_t bytes = 0;  // gpu_staging_bytes(), for collectives
     const std::shared_ptr<engine::Waker>& waker;
     // Makes memory known to the transports.
     std::function<Registration(void* data, std::size_t bytes)> keep;
@@ -39,30 +40,43 @@ class GpuLanes {
   const std::shared_ptr<device::Gpus>& gpus() const noexcept { return gpus_; }
   // Checks that the buffers of the call lie in memory of its GPU.
   void check_buffers(const Arguments& arguments) const;
+  // The same for one buffer. name: that of the parameter, "in".
+  void check_buffer(const CheckedCall& call, const Buffer& buffer, std::string_view name) const;
   engine::GpuStaging& staging(int device, Priority priority, const Needs& needs);
+  // The same for messages.
+  point::GpuTransfers& transfers(int device, const Needs& needs);
   // After the engine's end. If copies or the program's streams do not end in settle_time, staging
   // memory is left to the end of the process, because to free it would wait for the GPU.
   void settle(int rank) noexcept;
 
  private:
+  template <class Kind>
   struct OnGpu {
-    std::unique_ptr<engine::GpuStaging> staging;
+    std::unique_ptr<Kind> kind;
     Registration registration;
   };
+  template <class Kind>
+  using ByGpu = std::map<int, OnGpu<Kind>>;
+
+  template <class Kind, class Make>
+  Kind& find(ByGpu<Kind>& all, int device, const Needs& needs, Make make);
+  template <class Function>
+  void for_each_port(Function function);
 
   const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
-  std::array<std::map<int, OnGpu>, lane_count> lanes_;  // by GPU
+  std::array<ByGpu<engine::GpuStaging>, lane_count> lanes_;
+  ByGpu<point::GpuTransfers> messages_;
 };
 
 // Calls the function. What it throws of a GPU gets the name of the call in front.
 template <class Function>
-auto name_call(const Arguments& a, Function function) {
+auto name_call(const CheckedCall& call, Function function) {
   try {
     return function();
   } catch (const Error& error) {
     const std::string_view text = error.what();
-    if (text.starts_with(a.traits().name)) throw;
-    throw Error(error.code(), std::string(a.traits().name) + " on rank " + std::to_string(a.rank) +
+    if (text.starts_with(call.name)) throw;
+    throw Error(error.code(), std::string(call.name) + " on rank " + std::to_string(call.rank) +
                                   ": " + std::string(text));
   }
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lib/arguments.h"
+#include "lib/message_memory.h"
 #include "lib/state.h"
 
 namespace rondo::lib {
@@ -22,22 +23,45 @@ point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point:
 
 }  // namespace
 
-Work CommunicatorState::start_transfers(const point::PointShape& shape, const OpOptions& options) {
+void MessageMemory::add(const Buffer& b, std::string_view name) {
+  call_.check_buffer(b, name);
+  if (b.count == 0) return;
+  const int device = std::max(b.device, -1);
+  if (device_.value_or(device) != device)
+    call_.refuse(
+        fmt::format("{}.device is {}, but that of a buffer before it is {}: all buffers of "
+                    "a call must be on one GPU, or all in host memory",
+                    name, b.device, *device_));
+  device_ = device;
+  if (device >= 0) gpus_.check_buffer(call_, b, name);
+}
+
+Work CommunicatorState::start_transfers(const MessageMemory& memory, const point::PointShape& shape,
+                                        const OpOptions& options) {
   refuse_child();
   point::PointCall call{transfers_, shape, {}, options.tag, options.unattended};
   call.time_limit = std::min(options.deadline.count() > 0 ? options.deadline : options_.deadline,
                              longest_deadline);
-  return Work(engine_->start(call));
+  if (memory.device() < 0) return Work(engine_->start(call));
+  call.unattended = true;  // as in start_on_gpu()
+  const auto stream = static_cast<device::StreamHandle>(options.stream);
+  return name_call(memory.call(), [&] {
+    point::GpuTransfers& transfers = gpu_lanes_.transfers(memory.device(), gpu_needs());
+    device::refuse_capture(transfers.port().gpu(), stream, "OpOptions::stream");
+    return Work(engine_->start(call, {transfers, stream}));
+  });
 }
 
 Work CommunicatorState::start_transfer(bool sending, const Buffer& buffer, int peer,
                                        std::uint32_t tag, const OpOptions& options) {
   const CheckedCall call{sending ? "send" : "receive", place_.rank, place_.size};
-  call.check_host_buffer(buffer, sending ? "in" : "out");
+  MessageMemory memory(call, gpu_lanes_);
+  memory.add(buffer, sending ? "in" : "out");
   call.check_rank(peer, "the peer");
   check_message_options(call, options);
   transfers_.assign(1, transfer_of(sending, buffer, peer, {tag, 0}));
-  return start_transfers({sending ? Collective::send : Collective::receive, false, peer, tag, 1,
+  return start_transfers(memory,
+                         {sending ? Collective::send : Collective::receive, false, peer, tag, 1,
                           buffer.count * size_of(buffer.type)},
                          options);
 }
@@ -45,28 +69,30 @@ Work CommunicatorState::start_transfer(bool sending, const Buffer& buffer, int p
 Work CommunicatorState::start_receive_any(const Buffer& out, std::uint32_t tag,
                                           const OpOptions& options) {
   const CheckedCall call{"receive_any", place_.rank, place_.size};
-  call.check_host_buffer(out, "out");
+  MessageMemory memory(call, gpu_lanes_);
+  memory.add(out, "out");
   check_message_options(call, options);
   transfers_.assign(1, transfer_of(false, out, point::any_rank, {tag, 0}));
   return start_transfers(
-      {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
+      memory, {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
       options);
 }
 
 Work CommunicatorState::start_batch(std::span<const Transfer> batch, const OpOptions& options) {
   const CheckedCall call{"batch", place_.rank, place_.size};
   check_message_options(call, options);
+  MessageMemory memory(call, gpu_lanes_);
   transfers_.clear();
   point::PointShape shape{Collective::send, true, 0, 0, batch.size(), 0};
   for (const Transfer& t : batch) {
-    call.check_host_buffer(t.buffer, "a transfer's buffer");
+    memory.add(t.buffer, "a transfer's buffer");
     call.check_rank(t.peer, "the peer of a transfer");
     if (t.kind != Transfer::Kind::send && t.kind != Transfer::Kind::receive)
       call.refuse("a transfer is neither a send nor a receive");
     shape.bytes += t.buffer.count * size_of(t.buffer.type);
     transfers_.push_back(transfer_of(t.kind == Transfer::Kind::send, t.buffer, t.peer, {t.tag, 0}));
   }
-  return transfers_.empty() ? Work() : start_transfers(shape, options);
+  return transfers_.empty() ? Work() : start_transfers(memory, shape, options);
 }
 
 Work CommunicatorState::start_all_to_all_v(const Buffer& in,
@@ -75,8 +101,9 @@ Work CommunicatorState::start_all_to_all_v(const Buffer& in,
                                            std::span<const std::size_t> receive_counts,
                                            const OpOptions& options) {
   const CheckedCall call{"all_to_all_v", place_.rank, place_.size};
-  call.check_host_buffer(in, "in");
-  call.check_host_buffer(out, "out");
+  MessageMemory memory(call, gpu_lanes_);
+  memory.add(in, "in");
+  memory.add(out, "out");
   call.check_same_type(in, out);
   check_message_options(call, options);
   call.check_count(in, "in", call.check_counts(send_counts, in.type, "send counts"),
@@ -98,6 +125,7 @@ Work CommunicatorState::start_all_to_all_v(const Buffer& in,
     received += in_count;
   }
   return start_transfers(
+      memory,
       {Collective::all_to_all_v, false, 0, 0, transfers_.size(), (sent + received) * element},
       options);
 }

@@ -420,17 +420,19 @@ Work CommunicatorState::start(const Arguments& a) {
   return Work(engine_->start(call));
 }
 
+GpuLanes::Needs CommunicatorState::gpu_needs() {
+  return {gpu_staging_bytes(options_.staging_bytes, place_.size), engine_->waker(),
+          [this](void* data, std::size_t bytes) { return register_with_all(data, bytes); }};
+}
+
 // Programs let the GPU's streams wait for the result, so nobody drives soon.
 Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& call) {
   const auto stream = static_cast<device::StreamHandle>(a.options->stream);
   schedules::Call unattended = call;
   unattended.unattended = true;
-  return name_call(a, [&] {
-    engine::GpuStaging& staging = gpu_lanes_.staging(
-        a.device(), call.priority,
-        {gpu_staging_bytes(options_.staging_bytes, place_.size), engine_->waker(),
-         [this](void* data, std::size_t bytes) { return register_with_all(data, bytes); }});
-    device::refuse_capture(staging.gpu(), stream, "OpOptions::stream");
+  return name_call({a.traits().name, a.rank, a.size}, [&] {
+    engine::GpuStaging& staging = gpu_lanes_.staging(a.device(), call.priority, gpu_needs());
+    device::refuse_capture(staging.port().gpu(), stream, "OpOptions::stream");
     return Work(engine_->start(unattended, {staging, stream}));
   });
 }

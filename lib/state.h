@@ -24,6 +24,7 @@
 #include "lib/connect.h"
 #include "lib/gpu_lanes.h"
 #include "lib/known_calls.h"
+#include "lib/message_memory.h"
 #include "lib/needs.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
@@ -95,7 +96,9 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
-  Work start_transfers(const point::PointShape& shape, const OpOptions& options);
+  GpuLanes::Needs gpu_needs();
+  Work start_transfers(const MessageMemory& memory, const point::PointShape& shape,
+                       const OpOptions& options);
   CostSource find_cost_source();
   std::string constants_source() const;                         // in words, for rank 0's log
   using Plans = std::unordered_map<std::uint64_t, plan::Plan>;  // by bytes

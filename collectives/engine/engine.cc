@@ -51,24 +51,32 @@ Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
   const base::Locked lock(driver_.mutex());
   // The GPU ends such a call while nobody waits, also where there is no other rank.
   driver_.start_background();
-  if (!on_gpu.staging.has_mark() && verdict_.failure() == nullptr) make_mark(on_gpu.staging);
+  make_mark(on_gpu.staging.port());
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 
-// To make an event may take long. One thread at a time starts calls of a lane, so nobody takes the
-// new mark.
-void Engine::make_mark(GpuStaging& staging) {
+// Makes sure that a mark is free. To make an event may take long. One thread at a time starts calls
+// of a lane, so nobody takes the new mark.
+void Engine::make_mark(GpuPort& port) {
+  if (port.has_mark() || verdict_.failure() != nullptr) return;
   std::optional<device::Event> mark;
   {
     const base::Unlocked unlocked(driver_.mutex());
-    mark.emplace(staging.gpu());
+    mark.emplace(port.gpu());
   }
-  staging.add_mark(std::move(*mark));
+  port.add_mark(std::move(*mark));
 }
 
 Operation* Engine::start(const point::PointCall& call) {
   const base::Locked lock(driver_.mutex());
   return started(starter_.start(call), call.unattended);
+}
+
+Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu) {
+  const base::Locked lock(driver_.mutex());
+  driver_.start_background();
+  make_mark(on_gpu.transfers.port());
+  return started(starter_.start(call, &on_gpu), call.unattended);
 }
 
 Operation* Engine::started(Operation& operation, bool unattended) {
@@ -246,7 +254,7 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
 
 bool Engine::prepare_gpus() {
   try {
-    return owners_.prepare_sleep();
+    return owners_.prepare_sleep() && starter_.prepare_sleep();
   } catch (const std::exception& error) {
     suspect(cannot_go_on(options_.rank, error));
     return false;
@@ -334,7 +342,7 @@ void Engine::end_all() {
 
 // No copy may use the buffers of an operation after its end.
 void Engine::await_copies() {
-  if (owners_.await_copies(base::Clock::now() + GpuStaging::settle_time)) return;
+  if (owners_.await_copies(base::Clock::now() + GpuPort::settle_time)) return;
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU still copies from or to buffers of failed operations: "
                              "do not use them before the GPU is idle",

@@ -67,6 +67,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Operation* start(const schedules::Call& call, const GpuCall& on_gpu);
   // The same for messages between two ranks.
   Operation* start(const point::PointCall& call);
+  Operation* start(const point::PointCall& call, const GpuMessages& on_gpu);
   // For the staging of GPUs, which must outlive the engine.
   const std::shared_ptr<Waker>& waker() const noexcept { return waker_; }
   // Thread-safe. True when the operation has ended.
@@ -134,7 +135,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
     return calls_[static_cast<std::size_t>(lane)];
   }
 
-  void make_mark(GpuStaging& staging) RONDO_REQUIRES(driver_.mutex());
+  void make_mark(GpuPort& port) RONDO_REQUIRES(driver_.mutex());
   Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_gpus() RONDO_REQUIRES(driver_.mutex());

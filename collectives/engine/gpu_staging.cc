@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/gpu_staging.h"
 
-#include <fmt/format.h>
-#include <sched.h>
-
 #include <algorithm>
-#include <exception>
 #include <utility>
-
-#include "device/keep.h"
 
 namespace rondo::engine {
 
 namespace {
-
-// More operations than this are seldom under way in a lane.
-constexpr std::size_t first_marks = 32;
 
 device::Address address_of(const std::byte* buffer) noexcept {
   return reinterpret_cast<device::Address>(buffer);
@@ -23,89 +14,13 @@ device::Address address_of(const std::byte* buffer) noexcept {
 
 }  // namespace
 
-GpuStaging::Parts::Parts(const device::Gpu& gpu, std::size_t bytes, bool urgent)
-    : memory(gpu, bytes),
-      queues{device::CopyQueue(gpu, urgent), device::CopyQueue(gpu, urgent),
-             device::CopyQueue(gpu, urgent), device::CopyQueue(gpu, urgent)} {}
-
-// On a thread of the driver.
-void GpuStaging::Calls::wake(void* calls) {
-  Calls& self = *static_cast<Calls*>(calls);
-  self.waker->wake();
-  self.left.fetch_sub(1, std::memory_order_release);
-}
-
 GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urgent,
                        std::shared_ptr<Waker> waker)
-    : gpu_(gpu),
-      half_bytes_(half_bytes),
-      calls_(std::make_unique<Calls>(std::move(waker))),
-      parts_(std::make_unique<Parts>(gpu, 2 * half_bytes, urgent)) {
+    : half_bytes_(half_bytes),
+      port_(gpu, {.bytes = 2 * half_bytes, .queues = 4, .watchers = 2}, urgent, std::move(waker)) {
   for (std::size_t i = 0; i < halves_.size(); ++i)
-    halves_[i] = {nullptr, memory() + i * half_bytes, &parts_->queues[2 * i],
-                  &parts_->queues[2 * i + 1]};
-  for (std::size_t i = 0; i < first_marks; ++i) add_mark(device::Event(gpu));
-}
-
-GpuStaging::~GpuStaging() {
-  // A GPU that has failed never makes the calls that are left; if it does, they find this.
-  if (calls_ && calls_->left.load(std::memory_order_acquire) != 0)
-    device::keep_until_exit(std::move(calls_));
-}
-
-void GpuStaging::abandon() noexcept {
-  device::keep_until_exit(std::move(parts_));
-  device::keep_until_exit(std::move(calls_));
-}
-
-// Nothing is under way on a GPU whose context cannot be used any more.
-template <class Done>
-bool GpuStaging::wait_until(base::TimePoint until, Done done) noexcept {
-  bool usable = true;
-  do {
-    try {
-      const device::Current current(gpu_);
-      usable = true;
-      if (done()) return true;
-    } catch (const std::exception&) {
-      usable = false;
-    }
-    ::sched_yield();
-  } while (base::Clock::now() < until);
-  return !usable;
-}
-
-bool GpuStaging::copies_ended() noexcept {
-  bool ended = true;
-  for (device::CopyQueue& queue : parts_->queues) ended = queue.drain() && ended;
-  return ended;
-}
-
-bool GpuStaging::await_copies(base::TimePoint until) noexcept {
-  return !gpu_.here() || wait_until(until, [&] { return copies_ended(); });
-}
-
-bool GpuStaging::settle(base::TimePoint until) noexcept {
-  return gpu_.here() && wait_until(until, [&] {
-           const bool marks_reached = std::ranges::none_of(
-               parts_->marks, [](const auto& m) { return m.query() == device::not_ready; });
-           const bool called = calls_->left.load(std::memory_order_acquire) == 0;
-           return copies_ended() && marks_reached && (called || parts_->queues.front().failed());
-         });
-}
-
-void GpuStaging::add_mark(device::Event mark) {
-  free_marks_.reserve(parts_->marks.size() + 1);
-  parts_->marks.push_back(std::move(mark));
-  free_marks_.push_back(parts_->marks.size() - 1);
-}
-
-std::size_t GpuStaging::set_mark(device::StreamHandle stream) {
-  const std::size_t mark = free_marks_.back();
-  const device::Current current(gpu_);
-  gpu_.check(parts_->marks[mark].record(stream), "cuEventRecord on the stream of the call");
-  free_marks_.pop_back();
-  return mark;
+    halves_[i] = {nullptr, port_.memory() + i * half_bytes, &port_.queue(2 * i),
+                  &port_.queue(2 * i + 1)};
 }
 
 void GpuStaging::begin(ScheduledOperation& operation) noexcept {
@@ -115,7 +30,7 @@ void GpuStaging::begin(ScheduledOperation& operation) noexcept {
 }
 
 bool GpuStaging::advance() {
-  const device::Current current(gpu_);
+  const device::Current current(port_.gpu());
   bool moved = grant();
   for (Half& half : halves_)
     if (half.owner != nullptr) moved = advance(half) || moved;
@@ -161,7 +76,7 @@ bool GpuStaging::load(Half& half) {
     if (copies_.empty() && half.loads->idle()) {
       operation.run.loaded();
     } else {
-      if (!mark_reached(operation)) break;
+      if (!port_.reached(operation.on_gpu.mark)) break;
       for (const Run::Copy& copy : copies_)
         half.loads->to_host(copy.staging, address_of(operation.in) + copy.offset, copy.bytes);
       half.loads->end_batch();
@@ -182,7 +97,7 @@ bool GpuStaging::store(Half& half) {
     if (copies_.empty() && half.stores->idle()) {
       operation.run.stored();
     } else {
-      if (!mark_reached(operation)) break;
+      if (!port_.reached(operation.on_gpu.mark)) break;
       for (const Run::Copy& copy : copies_)
         half.stores->to_device(address_of(operation.out) + copy.offset, copy.staging, copy.bytes);
       half.stores->end_batch();
@@ -194,18 +109,10 @@ bool GpuStaging::store(Half& half) {
   return moved;
 }
 
-bool GpuStaging::mark_reached(ScheduledOperation& operation) {
-  if (operation.on_gpu.mark_reached) return true;
-  const device::Status status = parts_->marks[operation.on_gpu.mark].query();
-  if (status == device::not_ready) return false;
-  gpu_.check(status, "the work before the call on its stream");
-  return operation.on_gpu.mark_reached = true;
-}
-
 ScheduledOperation* GpuStaging::take_complete() noexcept {
   for (Half& half : halves_) {
     if (half.owner == nullptr || !half.owner->run.complete()) continue;
-    give_back(half.owner->on_gpu.mark);
+    port_.give_back(half.owner->on_gpu.mark);
     return std::exchange(half.owner, nullptr);
   }
   return nullptr;
@@ -213,53 +120,33 @@ ScheduledOperation* GpuStaging::take_complete() noexcept {
 
 // The mark has been reached, so it can mark the end too.
 void GpuStaging::join(const ScheduledOperation& operation, device::StreamHandle stream) {
-  device::refuse_capture(gpu_, stream, "Work::join");
-  const device::Current current(gpu_);
-  device::Event& end = parts_->marks[operation.on_gpu.mark];
+  const device::Gpu& gpu = port_.gpu();
+  device::refuse_capture(gpu, stream, "Work::join");
+  const device::Current current(gpu);
+  device::Event& end = port_.event(operation.on_gpu.mark);
   for (Half& half : halves_)
     if (half.owner == &operation) half.stores->record(end);
-  gpu_.check(gpu_.driver().stream_wait_event(stream, end.get(), 0),
-             "cuStreamWaitEvent on the stream that joins");
+  gpu.check(gpu.driver().stream_wait_event(stream, end.get(), 0),
+            "cuStreamWaitEvent on the stream that joins");
 }
 
 // What ends after the last look and before the function is enqueued would wake nobody, so this
 // looks again.
 bool GpuStaging::prepare_sleep() {
   if (idle()) return true;
-  const device::Current current(gpu_);
-  for (Half& half : halves_)
-    if (half.owner != nullptr) watch(half);
+  const device::Current current(port_.gpu());
+  for (Half& half : halves_) {
+    if (half.owner == nullptr) continue;
+    port_.watch(half.owner->on_gpu.mark);
+    port_.watch(*half.loads);
+    port_.watch(*half.stores);
+  }
   return std::ranges::none_of(halves_, [&](const Half& half) { return has_news(half); });
 }
 
 bool GpuStaging::has_news(const Half& half) const {
-  if (half.owner == nullptr) return false;
-  const auto& at = half.owner->on_gpu;
-  return (!at.mark_reached && parts_->marks[at.mark].query() != device::not_ready) ||
-         half.loads->has_ended() || half.stores->has_ended();
-}
-
-// Before a call is enqueued it counts, because it may be made at once.
-void GpuStaging::watch(Half& half) {
-  const auto call = [&](const auto& enqueue) {
-    calls_->left.fetch_add(1, std::memory_order_relaxed);
-    bool enqueued = false;
-    try {
-      enqueued = enqueue();
-    } catch (...) {
-      calls_->left.fetch_sub(1, std::memory_order_relaxed);
-      throw;
-    }
-    if (!enqueued) calls_->left.fetch_sub(1, std::memory_order_relaxed);
-  };
-  auto& at = half.owner->on_gpu;
-  if (!at.mark_reached && !at.mark_watched)
-    call([&] {
-      half.loads->call_when_reached(parts_->marks[at.mark], Calls::wake, calls_.get());
-      return at.mark_watched = true;
-    });
-  for (device::CopyQueue* queue : {half.loads, half.stores})
-    if (!queue->idle()) call([&] { return queue->call_when_ended(Calls::wake, calls_.get()); });
+  return half.owner != nullptr && (port_.has_news(half.owner->on_gpu.mark) ||
+                                   half.loads->has_ended() || half.stores->has_ended());
 }
 
 void GpuStaging::clear() noexcept {
@@ -268,17 +155,7 @@ void GpuStaging::clear() noexcept {
 }
 
 std::string GpuStaging::awaited(const ScheduledOperation& operation) const {
-  if (operation.on_gpu.mark_reached) return {};
-  try {
-    const device::Current current(gpu_);
-    if (parts_->marks[operation.on_gpu.mark].query() != device::not_ready) return {};
-  } catch (const std::exception&) {  // the GPU has failed: advance() says it
-    return {};
-  }
-  return fmt::format(
-      "GPU {}, which has not yet done the work that was enqueued on the call's stream before the "
-      "call",
-      gpu_.ordinal());
+  return port_.awaited(operation.on_gpu.mark);
 }
 
 }  // namespace rondo::engine

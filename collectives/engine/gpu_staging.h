@@ -7,59 +7,34 @@
 //     until it ends. So the first segments of an operation are loaded while the last ones of the
 //     operation before are stored, and on its own GPU no operation waits for the caller's stream of
 //     another.
-//   - An operation has a mark, an event of the caller's stream: what was enqueued there before the
-//     call comes before the copies. A copy is enqueued only when this host has seen the mark. So a
-//     failure leaves none behind that could begin late.
+//   - No copy is enqueued before the operation's mark has been reached: see gpu_port.h.
 //
-// Threads: constructor, settle() and destructor may block; they run without the engine's lock,
-// before and after the engine uses the object. The rest is thread-bound to whoever holds the
-// engine's lock, and does not block, except that await_copies() waits for a while.
-// Failures: the constructor and the functions that are not noexcept throw Error(system), which
-// names the GPU and the driver's error.
+// Threads and failures: as in gpu_port.h.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
+#include "collectives/engine/gpu_port.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/waker.h"
-#include "device/copy_queue.h"
 #include "device/gpu.h"
-#include "device/objects.h"
 
 namespace rondo::engine {
 
 class GpuStaging {
  public:
-  // How long a communicator waits for copies under way after a failure and at its end.
-  static constexpr milliseconds settle_time{500};
-
   // half_bytes: of staging memory, the most that one operation may need. gpu outlives the object.
   GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urgent,
              std::shared_ptr<Waker> waker);
-  // After settle() or abandon().
-  ~GpuStaging();
-  GpuStaging(const GpuStaging&) = delete;
-  GpuStaging& operator=(const GpuStaging&) = delete;
 
-  const device::Gpu& gpu() const noexcept { return gpu_; }
+  GpuPort& port() noexcept { return port_; }
+  const GpuPort& port() const noexcept { return port_; }
   std::size_t half_bytes() const noexcept { return half_bytes_; }
-  std::byte* memory() const noexcept { return parts_->memory.data(); }
-  std::size_t bytes() const noexcept { return parts_->memory.bytes(); }
-
-  // A start takes a mark. If none is free, the caller makes an event without the engine's lock and
-  // adds it.
-  bool has_mark() const noexcept { return !free_marks_.empty(); }
-  void add_mark(device::Event mark);
-  // Takes a mark and records it on the stream. When this throws, it has taken none.
-  std::size_t set_mark(device::StreamHandle stream);
-  void give_back(std::size_t mark) noexcept { free_marks_.push_back(mark); }
 
   // The operation has begun, is staged and has its mark.
   void begin(ScheduledOperation& operation) noexcept;
@@ -79,14 +54,6 @@ class GpuStaging {
   bool prepare_sleep();
   // Forgets all operations. Their copies may still be under way.
   void clear() noexcept;
-  // Waits until no copy is under way, but not beyond `until`. False: some still are.
-  bool await_copies(base::TimePoint until) noexcept;
-  // After the engine's end: waits until the GPU has done all that concerns this object, but not
-  // beyond `until`. False: abandon() must come before the destructor.
-  bool settle(base::TimePoint until) noexcept;
-  // Leaves everything to the end of the process. To free memory, CUDA waits for work of the program
-  // too.
-  void abandon() noexcept;
   // "GPU 1, which has not yet done ...", if the operation's mark has not been reached; else empty.
   std::string awaited(const ScheduledOperation& operation) const;
 
@@ -97,42 +64,17 @@ class GpuStaging {
     device::CopyQueue* loads = nullptr;
     device::CopyQueue* stores = nullptr;
   };
-  // What the GPU may still use when this object ends.
-  struct Parts {
-    Parts(const device::Gpu& gpu, std::size_t bytes, bool urgent);
-
-    device::PinnedMemory memory;
-    std::array<device::CopyQueue, 4> queues;
-    std::vector<device::Event> marks;
-  };
-  // What the driver's thread uses.
-  struct Calls {
-    explicit Calls(std::shared_ptr<Waker> its_waker) noexcept : waker(std::move(its_waker)) {}
-    static void wake(void* calls);
-
-    const std::shared_ptr<Waker> waker;
-    std::atomic<int> left{0};  // of wake()
-  };
-
-  template <class Done>
-  bool wait_until(base::TimePoint until, Done done) noexcept;
-  bool copies_ended() noexcept;
   bool has_news(const Half& half) const;
-  void watch(Half& half);
   bool grant();
   bool advance(Half& half);
   bool load(Half& half);
   bool store(Half& half);
-  bool mark_reached(ScheduledOperation& operation);
 
-  const device::Gpu& gpu_;
   const std::size_t half_bytes_;
-  std::unique_ptr<Calls> calls_;
-  std::unique_ptr<Parts> parts_;
+  GpuPort port_;
   std::array<Half, 2> halves_;
   ScheduledOperation *first_ = nullptr, *last_ = nullptr;  // they wait for a half
   bool any_enqueued_ = false;
-  std::vector<std::size_t> free_marks_;
   std::vector<Run::Copy> copies_;  // of the segment that is being enqueued
 };
 

@@ -32,6 +32,10 @@ const MessageOperation& as_message(const Operation& operation) noexcept {
   return static_cast<const MessageOperation&>(operation);
 }
 
+bool waits_for_gpu(const Operation& operation) noexcept {
+  return operation.collective() == nullptr && as_message(operation).waits_for_gpu();
+}
+
 }  // namespace
 
 // Returns a collective under way, or one that is held, that was started before `order` and uses the
@@ -94,6 +98,43 @@ void HeldCalls::hold(Operation& operation) noexcept {
   (its_queue.first == nullptr ? its_queue.first : its_queue.last->next_held) = &operation;
   its_queue.last = &operation;
   ++held_;
+  if (waits_for_gpu(operation)) ++marked_;
+}
+
+// Calls the function with each held message that waits for its mark, in the order of the starts.
+template <class Function>
+void HeldCalls::for_each_marked(Function function) {
+  for (Operation* o = queue(transports::Lane::messages).first; o != nullptr; o = o->next_held)
+    if (waits_for_gpu(*o)) function(static_cast<MessageOperation&>(*o).on_gpu);
+}
+
+// True when a mark has been reached.
+bool HeldCalls::look_at_marks() {
+  for_each_marked([&](MessageOperation::OnGpu& on_gpu) {
+    GpuPort& port = on_gpu.transfers->port();
+    const device::Current current(port.gpu());
+    if (!port.reached(on_gpu.mark)) return;
+    port.give_back(on_gpu.mark);
+    --marked_;
+    freed_ = true;
+  });
+  return freed_;
+}
+
+// On one stream the marks are reached in order: so only the first is watched.
+bool HeldCalls::prepare_sleep() {
+  bool news = false;
+  std::vector<device::StreamHandle> streams;
+  if (marked_ == 0) return true;
+  for_each_marked([&](MessageOperation::OnGpu& on_gpu) {
+    if (std::ranges::find(streams, on_gpu.mark.stream) != streams.end()) return;
+    streams.push_back(on_gpu.mark.stream);
+    GpuPort& port = on_gpu.transfers->port();
+    const device::Current current(port.gpu());
+    port.watch(on_gpu.mark);
+    news = news || port.has_news(on_gpu.mark);
+  });
+  return !news;
 }
 
 Operation* HeldCalls::remove(Queue& its_queue, Operation* before, Operation& operation) noexcept {
@@ -112,7 +153,7 @@ Operation* HeldCalls::take_first() noexcept {
   Queue& messages = queue(transports::Lane::messages);
   Operation* before = nullptr;
   for (Operation* o = messages.first; o != nullptr; before = o, o = o->next_held)
-    if (user_of_memory(*o) == nullptr && held_before(*o) == nullptr)
+    if (!waits_for_gpu(*o) && user_of_memory(*o) == nullptr && held_before(*o) == nullptr)
       return remove(messages, before, *o);
   freed_ = false;
   return nullptr;
@@ -120,14 +161,15 @@ Operation* HeldCalls::take_first() noexcept {
 
 void HeldCalls::clear() noexcept {
   queues_ = {};
-  held_ = 0;
+  held_ = marked_ = 0;
   freed_ = false;
 }
 
-// Returns a call that began and for which this one waits, perhaps through others.
+// Returns what this call waits for, perhaps through others: a call that began, or one that waits
+// for a GPU and may be this one.
 const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcept {
   const Operation* at = &operation;
-  while (at != nullptr && at->owner == this) {
+  while (at != nullptr && at->owner == this && !waits_for_gpu(*at)) {
     const Operation* const user = user_of_memory(*at);
     at = user != nullptr ? user : held_before(*at);
   }
@@ -135,8 +177,11 @@ const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcep
 }
 
 void HeldCalls::append_awaited(const Operation& operation, Awaited& awaited) const {
-  if (const Operation* const user = in_the_way(operation))
-    user->owner->append_awaited(*user, awaited);
+  const Operation* const user = in_the_way(operation);
+  if (user == nullptr) return;
+  if (user->owner != this) return user->owner->append_awaited(*user, awaited);
+  const MessageOperation::OnGpu& on_gpu = as_message(*user).on_gpu;
+  awaited.gpu = on_gpu.transfers->port().awaited(on_gpu.mark);
 }
 
 std::string HeldCalls::late_text(const Operation& operation) const {
@@ -144,9 +189,10 @@ std::string HeldCalls::late_text(const Operation& operation) const {
                                  std::chrono::duration<double>(operation.time_limit).count());
   const Operation* const user = in_the_way(operation);
   if (user == nullptr) return text;
-  text += fmt::format(": it has not begun, because it waits for the end of {}", user->describe({}));
   Awaited awaited;
-  user->owner->append_awaited(*user, awaited);
+  append_awaited(operation, awaited);
+  if (user == &operation) return text + ": it has not begun, because it waits for " + awaited.gpu;
+  text += fmt::format(": it has not begun, because it waits for the end of {}", user->describe({}));
   if (!awaited.gpu.empty()) text += ", which waits for " + awaited.gpu;
   for (std::size_t i = 0; i < awaited.ranks.size(); ++i)
     text += fmt::format("{} {}", i == 0 ? ", which waits for rank" : ",", awaited.ranks[i]);

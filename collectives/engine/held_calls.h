@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the calls that have been started and have not begun, because an earlier call still uses
-// their memory. Such a call has its number and its deadline, but its owner does not know it yet.
+// Keeps the calls that have been started and have not begun, because their memory is still in use.
+// Such a call has its number and its deadline, but its owner does not know it yet.
 //   - A collective also waits for the calls of its lane that wait before it: the frames on a link
 //     come in the order of the calls.
+//   - A message whose memory is on a GPU also waits for its mark there (gpu_port.h).
 //   - A message also waits for the messages before it with the same peer, tag and direction: these
 //     are matched in order. A receive from any rank counts as one with every peer. Other messages
 //     pass it, or a peer that receives them first would wait for ever.
@@ -41,8 +42,11 @@ class HeldCalls final : public OperationOwner {
   void hold(Operation& operation) noexcept;
   // A call has ended, so another may begin.
   void memory_freed() noexcept { freed_ = held_ > 0; }
-  // Whether take() may find a call.
-  bool any_freed() const noexcept { return freed_; }
+  // Whether take() may find a call. Throws Error(system) when a GPU has failed.
+  bool any_freed() { return (marked_ != 0 && look_at_marks()) || freed_; }
+  // The driver is about to sleep: GPUs whose marks are awaited will wake it. False: a mark has been
+  // reached already.
+  bool prepare_sleep();
   // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
   Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
 
@@ -63,6 +67,9 @@ class HeldCalls final : public OperationOwner {
   const Queue& queue(transports::Lane lane) const noexcept {
     return queues_[static_cast<std::size_t>(lane)];
   }
+  template <class Function>
+  void for_each_marked(Function function);
+  bool look_at_marks();
   Operation* take_first() noexcept;
   Operation* remove(Queue& queue, Operation* before, Operation& operation) noexcept;
   const Operation* user_of(std::span<const std::byte> reads, std::span<const std::byte> writes,
@@ -76,7 +83,8 @@ class HeldCalls final : public OperationOwner {
   const std::span<const LaneCalls, transports::link_lane_count> calls_;
   std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
   std::size_t held_ = 0;
-  bool freed_ = false;  // a call has ended since take() found none
+  std::size_t marked_ = 0;  // messages whose mark has not been reached
+  bool freed_ = false;      // a call has ended since take() found none
 };
 
 }  // namespace rondo::engine

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/engine/gpu_port.h"
 #include "collectives/engine/operation_pool.h"
 #include "collectives/engine/run.h"
 #include "collectives/schedules/call.h"
@@ -172,9 +173,7 @@ class ScheduledOperation final : public CollectiveOperation {
   // For GpuStaging, where the call's buffers are on a GPU.
   struct OnGpu {
     GpuStaging* staging = nullptr;  // null: they are in host memory
-    std::size_t mark = 0;
-    bool mark_reached = false;            // this host has seen that
-    bool mark_watched = false;            // the GPU will wake the driver then
+    GpuMark mark;
     std::uint64_t loads = 0, stores = 0;  // segments whose copies have been enqueued
     ScheduledOperation* next = nullptr;   // among those that wait for memory
   };

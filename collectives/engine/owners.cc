@@ -88,12 +88,13 @@ bool Owners::advance_links() {
 }
 
 bool Owners::prepare_sleep() {
-  return std::ranges::all_of(collectives_,
+  return messages_.prepare_sleep() &&
+         std::ranges::all_of(collectives_,
                              [](CollectiveOwners& owners) { return owners.links.prepare_sleep(); });
 }
 
 bool Owners::await_copies(base::TimePoint until) noexcept {
-  bool ended = true;
+  bool ended = messages_.await_copies(until);
   for (CollectiveOwners& owners : collectives_) ended = owners.links.await_copies(until) && ended;
   return ended;
 }

@@ -65,7 +65,7 @@ class Owners {
   bool advance_memory();
   // The same on links.
   bool advance_links();
-  // The driver is about to sleep: see ScheduledLane.
+  // The driver is about to sleep: see ScheduledLane and point::Point.
   bool prepare_sleep();
   bool await_copies(base::TimePoint until) noexcept;
   // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().

@@ -157,7 +157,7 @@ bool ScheduledLane::prepare_sleep() {
 
 bool ScheduledLane::await_copies(base::TimePoint until) noexcept {
   bool ended = true;
-  for (GpuStaging* gpu : gpus_) ended = gpu->await_copies(until) && ended;
+  for (GpuStaging* gpu : gpus_) ended = gpu->port().await_copies(until) && ended;
   return ended;
 }
 
@@ -351,7 +351,7 @@ std::string ScheduledLane::late_text(const Operation& operation) const {
 Traffic ScheduledLane::traffic() const noexcept {
   Traffic result = traffic_;
   result.staging_bytes = staging_.size();
-  for (const GpuStaging* gpu : gpus_) result.staging_bytes += gpu->bytes();
+  for (const GpuStaging* gpu : gpus_) result.staging_bytes += gpu->port().bytes();
   return result;
 }
 

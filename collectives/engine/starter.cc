@@ -60,7 +60,7 @@ CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const 
     begin_run(*taken, call);
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
     owners.links.know(on_gpu->staging);
-    taken->on_gpu.mark = on_gpu->staging.set_mark(on_gpu->stream);
+    taken->on_gpu.mark = on_gpu->staging.port().set_mark(on_gpu->stream);
     taken->on_gpu.staging = &on_gpu->staging;
   }
   ScheduledOperation& operation = *taken.release();
@@ -96,13 +96,20 @@ Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
   return operation;
 }
 
-Operation& Starter::start(const point::PointCall& call) {
-  const bool held = held_.must_hold(call);
+// Where there is a GPU, the mark has hardly ever been reached yet.
+Operation& Starter::start(const point::PointCall& call, const GpuMessages* on_gpu) {
+  const bool held = on_gpu != nullptr || held_.must_hold(call);
   Taken<point::MessageOperation> taken = messages_.take();
+  taken->on_gpu = {};
   if (held)
     taken->keep(call.transfers);
   else
     owners_.messages().reserve(call.transfers);
+  if (on_gpu != nullptr && verdict_.failure() == nullptr) {
+    owners_.messages().know(on_gpu->transfers);
+    taken->on_gpu.mark = on_gpu->transfers.port().set_mark(on_gpu->stream);
+    taken->on_gpu.transfers = &on_gpu->transfers;
+  }
   point::MessageOperation& operation = *taken.release();
   const auto lane = static_cast<std::size_t>(transports::Lane::messages);
   operation.start(call, calls_[lane].take_number());

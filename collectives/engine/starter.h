@@ -31,6 +31,12 @@ struct GpuCall {
   device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
 };
 
+// The same for messages.
+struct GpuMessages {
+  point::GpuTransfers& transfers;
+  device::StreamHandle stream = nullptr;
+};
+
 class Starter {
  public:
   struct Parts {
@@ -53,15 +59,17 @@ class Starter {
   // on_gpu: where the call's buffers are, if they are not in host memory; the staging has a mark.
   Operation& start(const schedules::Call& call, const GpuCall* on_gpu = nullptr);
   // The same for messages between two ranks.
-  Operation& start(const point::PointCall& call);
+  Operation& start(const point::PointCall& call, const GpuMessages* on_gpu = nullptr);
   // How many calls have been started.
   std::uint64_t started() const noexcept { return started_; }
 
   // A call has ended, so its memory is free.
   void memory_freed() noexcept { held_.memory_freed(); }
   // Begins the held calls whose memory is free now. True when there was one. Throws when there is
-  // no memory: then the communicator must fail.
+  // no memory, or when a GPU has failed: then the communicator must fail.
   bool begin_freed() { return held_.any_freed() && begin_all_freed(); }
+  // See HeldCalls.
+  bool prepare_sleep() { return held_.prepare_sleep(); }
   // Forgets the held calls. The communicator has failed.
   void clear() noexcept { held_.clear(); }
 

@@ -43,6 +43,14 @@ void Point::found(PointPeer& peer, Parcel& parcel) noexcept {
   ++peer.pending;
 }
 
+// The receive that take_receive() would take.
+Parcel* Point::find_receive(PointPeer& peer, const PointKey& key) noexcept {
+  const auto waits = [&](const Parcel& parcel) { return parcel.key == key; };
+  Parcel* const one = peer.posted[bucket_of(key)].find(waits);
+  Parcel* const other = any_[bucket_of(key)].posted.find(waits);
+  return other == nullptr || (one != nullptr && one->turn < other->turn) ? one : other;
+}
+
 // The receive that a message from the peer belongs to: the one that was called first. Null if none
 // waits for it.
 Parcel* Point::take_receive(PointPeer& peer, const PointKey& key) noexcept {

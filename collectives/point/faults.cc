@@ -30,6 +30,13 @@ const Parcel* arriving_receive(const PointPeer& peer) {
   return peer.parcel != nullptr ? peer.parcel : peer.arrival->receiver;
 }
 
+// Whether the transfer waits for copies of its GPU only.
+bool waits_for_copies(const Parcel& parcel) noexcept {
+  if (parcel.twin != nullptr || (!parcel.sending && parcel.handed)) return true;
+  return parcel.gpu != nullptr && parcel.sending && parcel.load_end > parcel.offset &&
+         !parcel.handed && GpuTransfers::loaded(parcel) == nullptr;
+}
+
 // Calls the function once with each transfer of the operation that has not ended.
 template <class Function>
 void for_each_open(const PointPeer& peer, const engine::Operation& operation, Function function) {
@@ -42,14 +49,16 @@ void for_each_open(const PointPeer& peer, const engine::Operation& operation, Fu
   };
   for (const Chain<Parcel>& chain : peer.posted) look_at_all(chain);
   for (const Chain<Parcel>* chain :
-       {&peer.waiting, &peer.announced, &peer.flowing, &peer.matched, &peer.granted})
+       {&peer.waiting, &peer.announced, &peer.flowing, &peer.matched, &peer.granted, &peer.storing})
     look_at_all(*chain);
+  for (const Parcel* p = peer.storing.first(); p != nullptr; p = p->next) look(p->twin);
   look(arriving_receive(peer));
   // What the link has taken whole is in no chain. It may have several frames under way.
   for (auto frame = peer.flying.begin(); frame != peer.flying.end(); ++frame)
-    if (*frame != nullptr && (*frame)->handed &&
-        std::find(peer.flying.begin(), frame, *frame) == frame)
-      look(*frame);
+    if (frame->parcel != nullptr && frame->parcel->handed &&
+        std::none_of(peer.flying.begin(), frame,
+                     [&](const Flight& before) { return before.parcel == frame->parcel; }))
+      look(frame->parcel);
   for (const Chain<Arrival>& chain : peer.arrivals)  // messages to this rank itself
     for (const Arrival* a = chain.first(); a != nullptr; a = a->next) look(a->sender);
 }
@@ -111,6 +120,7 @@ std::string Point::late_text(const engine::Operation& operation) const {
 engine::Traffic Point::traffic() const noexcept {
   engine::Traffic result = traffic_;
   result.staging_bytes = blocks_.held();
+  for (const GpuTransfers* gpu : gpus_) result.staging_bytes += gpu->port().bytes();
   return result;
 }
 
@@ -149,6 +159,13 @@ std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
       parcel.key.space != 0
           ? "all_to_all_v"
           : fmt::format("{} with tag {}", parcel.sending ? "receive" : "send", parcel.key.tag);
+  if (waits_for_copies(parcel)) {
+    const GpuTransfers* const gpu = parcel.gpu != nullptr ? parcel.gpu : parcel.twin->gpu;
+    return fmt::format("GPU {} has not yet copied the data of {}", gpu->port().gpu().ordinal(),
+                       parcel.key.space != 0 ? "all_to_all_v"
+                       : parcel.sending      ? "send"
+                                             : "receive");
+  }
   if (parcel.handed)
     return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank,
                        options_.rank, other);

@@ -40,6 +40,16 @@ class MessageOperation final : public engine::Operation {
   }
 
   std::size_t transfers_left = 0;
+  // Where its buffers are on a GPU.
+  struct OnGpu {
+    GpuTransfers* transfers = nullptr;  // null: they are in host memory
+    engine::GpuMark mark;
+  };
+  OnGpu on_gpu;
+  // It must not begin yet.
+  bool waits_for_gpu() const noexcept {
+    return on_gpu.transfers != nullptr && !on_gpu.mark.reached;
+  }
 
  private:
   PointShape shape_;

@@ -16,7 +16,9 @@
 
 namespace rondo::point {
 
+class GpuTransfers;
 class MessageOperation;
+struct GpuSlot;
 
 // Bounds the messages that a peer may send before a receive has taken them. Each costs its bytes
 // and message_cost more.
@@ -149,7 +151,17 @@ struct Parcel {
   std::optional<std::uint32_t> checksum;
   std::uint64_t message = 0;  // number
   std::uint32_t flying = 0;   // frames under way: the link has taken them, sent() has not come
-  bool handed = false;        // the link has taken everything
+  bool handed = false;        // the link has taken everything, or everything has come
+
+  // If `data` is memory of a GPU:
+  GpuTransfers* gpu = nullptr;
+  std::size_t load_end = 0;  // the pieces before it are in slots, or have been sent
+  Chain<GpuSlot> slots;      // loaded or being loaded, oldest first
+  // Of a receive: copies to its memory that have not ended, and one more while there will be
+  // others.
+  std::uint32_t copies = 0;
+  Parcel* twin =
+      nullptr;  // the other end of a message to this rank itself, if a GPU has one of them
 };
 
 // A message that came, or was announced, before its receive was called here.
@@ -164,6 +176,11 @@ struct Arrival {
   Parcel* receiver = nullptr;  // a receive that took it while its bytes were still coming
   Parcel* sender = nullptr;    // the send, if this rank announced the message to itself
 };
+
+// Where the bytes of a complete message are.
+inline const std::byte* bytes_of(const Arrival& arrival) noexcept {
+  return arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
+}
 
 // Receives and messages that wait for each other are kept in buckets, by tag.
 inline constexpr std::size_t point_buckets = 16;
@@ -202,6 +219,12 @@ struct AnyBucket {
   Early early;
 };
 
+// A frame under way on a link.
+struct Flight {
+  Parcel* parcel = nullptr;  // null for grants and credit
+  GpuSlot* slot = nullptr;   // of the parcel, if the frame carries bytes from there
+};
+
 // What this rank knows of a peer, which may be itself.
 struct PointPeer {
   int rank = 0;
@@ -219,9 +242,8 @@ struct PointPeer {
   Chain<Parcel> waiting;                           // nothing sent yet
   Chain<Parcel> announced;                         // not granted yet
   std::size_t announced_count = 0;
-  Chain<Parcel> flowing;  // granted; the first sends the next piece
-  // The parcel of each frame under way on the link, oldest first; null for grants and credit.
-  std::vector<Parcel*> flying;
+  Chain<Parcel> flowing;       // granted; the first sends the next piece
+  std::vector<Flight> flying;  // oldest first
 
   // From the peer.
   std::uint64_t messages_received = 0;
@@ -234,13 +256,16 @@ struct PointPeer {
   Chain<Parcel> matched;                            // to an announced message, not granted yet
   Chain<Parcel> granted;                            // their pieces are coming
   std::size_t granted_count = 0;
+  Chain<Parcel> storing;  // everything has come; GPUs have not stored all of it
 
   // The frame that is arriving, where its payload goes, and the message or receive it belongs to.
   bool arriving = false;
+  bool held = false;  // only its header: it waits for a slot
   PointFrame frame;
   transports::Receive receive;
   Arrival* arrival = nullptr;
   Parcel* parcel = nullptr;
+  GpuSlot* slot = nullptr;
 };
 
 }  // namespace rondo::point

@@ -11,11 +11,6 @@ namespace rondo::point {
 
 namespace {
 
-// Where the bytes of a complete message are.
-const std::byte* bytes_of(const Arrival& arrival) noexcept {
-  return arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
-}
-
 PointFrame frame_of(const Parcel& parcel) noexcept {
   PointFrame frame;
   frame.type = parcel.type;
@@ -72,6 +67,7 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
       parcel.count = t.count;
       parcel.data = t.data;
       parcel.bytes = t.count * size_of(t.type);
+      if (parcel.bytes != 0) parcel.gpu = operation.on_gpu.transfers;
       if (t.peer == any_rank)
         post_any(parcel, now);
       else
@@ -138,13 +134,19 @@ void Point::take(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
     arrival.receiver = &parcel;  // received_message() goes on when the bytes are here
     return;
   }
+  if (!arrival.announced && parcel.gpu != nullptr) return deliver(peer, parcel, arrival);
   if (!arrival.announced) {
     base::copy_bytes(parcel.data, bytes_of(arrival), parcel.bytes);
     consumed(peer, parcel.bytes);
   } else if (arrival.sender != nullptr) {
     --peer.announcements;
-    base::copy_bytes(parcel.data, arrival.sender->data, parcel.bytes);
-    end(*arrival.sender);
+    Parcel& sender = *arrival.sender;
+    if (sender.gpu != nullptr || parcel.gpu != nullptr) {
+      drop(arrival);
+      return copy_to_self(peer, sender, parcel);
+    }
+    base::copy_bytes(parcel.data, sender.data, parcel.bytes);
+    end(sender);
   } else {
     --peer.announcements;
     parcel.message = arrival.frame.message;
@@ -174,13 +176,15 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
   const PointFrame frame = frame_of(parcel);
   if (Parcel* const receiver = take_receive(peer, parcel.key)) {
     if (!agree(peer, *receiver, frame)) return;
+    if (parcel.gpu != nullptr || receiver->gpu != nullptr)
+      return copy_to_self(peer, parcel, *receiver);
     base::copy_bytes(receiver->data, parcel.data, parcel.bytes);
     end(*receiver);
     return end(parcel);
   }
   Arrival& arrival = keep(peer, frame);
   const std::uint64_t cost = message_cost + parcel.bytes;
-  if (parcel.bytes > transports::eager_bytes ||
+  if (parcel.bytes > transports::eager_bytes || parcel.gpu != nullptr ||
       peer.cost_sent + cost - peer.cost_returned > point_credit) {
     arrival.announced = true;
     arrival.sender = &parcel;
@@ -201,11 +205,14 @@ void Point::clear() noexcept {
   active_.clear();
   any_ = {};
   any_posted_ = 0;
+  waiting_for_slot_ = {};
+  copying_ = {};
+  for (GpuTransfers* gpu : gpus_) gpu->clear();
   for (const auto& p : peers_) {
     if (!p) continue;
     p->pending = 0;
-    p->active = p->arriving = false;
-    p->waiting = p->announced = p->flowing = p->matched = p->granted = {};
+    p->active = p->arriving = p->held = false;
+    p->waiting = p->announced = p->flowing = p->matched = p->granted = p->storing = {};
     p->arrivals = {};
     p->posted = {};
     p->flying.clear();

@@ -5,6 +5,9 @@
 // Any other is announced. Once a receive has taken it, its bytes go in pieces from the sender's
 // memory to the receiver's. docs/point-to-point.md has the protocol and its bounds.
 //
+// Bytes of messages on GPUs go through slots of host memory (gpu_transfers.h), piece by piece; what
+// goes over links does not tell which end is on a GPU.
+//
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see engine/owner.h.
 #pragma once
 
@@ -22,6 +25,7 @@
 #include "collectives/engine/losses.h"
 #include "collectives/engine/owner.h"
 #include "collectives/point/call.h"
+#include "collectives/point/gpu_transfers.h"
 #include "collectives/point/message_operation.h"
 #include "collectives/point/parts.h"
 #include "transports/transport.h"
@@ -43,10 +47,21 @@ class Point final : public engine::LinkOwner {
   // From now on the operation's transfers are under way; some may end at once. Throws when there is
   // no memory to keep a message that this rank sends to itself.
   void begin(MessageOperation& operation, std::span<const PointTransfer> transfers);
+  // Before begin() of an operation on this GPU, which outlives the object.
+  void know(GpuTransfers& gpu);
+  // The driver is about to sleep: GPUs that this object waits for will wake it. False: one of them
+  // has done something already.
+  bool prepare_sleep();
+  // After clear(): waits for copies under way to and from GPUs, but not beyond `until`. False: some
+  // still are.
+  bool await_copies(base::TimePoint until) noexcept;
   // `rank` has destroyed its communicator in order.
   void peer_left(int rank, base::TimePoint now);
 
-  bool advance() override { return !active_.empty() && send_to_active(); }
+  bool advance() override {
+    const bool moved = !gpus_.empty() && advance_gpus();
+    return (!active_.empty() && send_to_active()) || moved;
+  }
   void clear() noexcept override;
   void append_awaited(const engine::Operation& operation, engine::Awaited& awaited) const override;
   // "not done within 2 s on rank 0: rank 1 has not called send with tag 7; ..."
@@ -84,6 +99,7 @@ class Point final : public engine::LinkOwner {
 
   void post_any(Parcel& parcel, base::TimePoint now);
   void found(PointPeer& peer, Parcel& parcel) noexcept;
+  Parcel* find_receive(PointPeer& peer, const PointKey& key) noexcept;
   Parcel* take_receive(PointPeer& peer, const PointKey& key) noexcept;
   void check_any(base::TimePoint now);
 
@@ -91,12 +107,26 @@ class Point final : public engine::LinkOwner {
   bool send_ready(PointPeer& peer);
   bool send_next(PointPeer& peer);
   bool hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
-                 std::span<const std::byte> payload);
+                 std::span<const std::byte> payload, GpuSlot* slot = nullptr);
   bool send_grant(PointPeer& peer);
   bool send_message(PointPeer& peer);
   bool send_piece(PointPeer& peer);
   bool send_credit(PointPeer& peer);
   void finish_sending(Parcel& parcel);
+
+  static bool load(Parcel& parcel, std::size_t offset, std::size_t bytes);
+  static const std::byte* bytes_at(const Parcel& parcel, std::size_t offset, GpuSlot*& slot);
+  static void load_waiting(const PointPeer& peer);
+  bool advance_gpus();
+  bool waits_for_slot(PointPeer& peer) noexcept;
+  transports::Receive place_for(PointPeer& peer, Parcel& parcel, std::size_t bytes) noexcept;
+  void stored(Parcel& parcel);
+  void received_all(PointPeer& peer, Parcel& parcel);
+  void deliver(PointPeer& peer, Parcel& parcel, Arrival& arrival);
+  bool deliver_waiting();
+  void copy_to_self(PointPeer& peer, Parcel& from, Parcel& to);
+  bool copy_some(Parcel& from);
+  bool copy_waiting();
 
   bool accept(PointPeer& peer, const PointFrame& frame);
   bool accept_message(PointPeer& peer, const PointFrame& frame);
@@ -128,6 +158,9 @@ class Point final : public engine::LinkOwner {
   Pool<Parcel> parcels_;
   Pool<Arrival> arrivals_;
   Blocks blocks_;
+  std::vector<GpuTransfers*> gpus_;  // those that have been used
+  Chain<Arrival> waiting_for_slot_;  // complete messages whose receive is on a GPU
+  Chain<Parcel> copying_;            // messages to this rank itself
   engine::Losses losses_;
   engine::Traffic traffic_;
 };

@@ -4,6 +4,7 @@
 // only as far as the credit, or the receive that asked for the bytes, allows.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "base/crc32c.h"
 #include "collectives/point/point.h"
@@ -13,7 +14,12 @@ namespace rondo::point {
 std::optional<transports::Receive> Point::expected(transports::Link& link, std::size_t ahead) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
   // What comes is known only when its header has come.
-  if (ahead != 0 || !place || !place->arriving) return std::nullopt;
+  if (ahead != 0 || !place) return std::nullopt;
+  if (place->held && !waits_for_slot(*place)) {
+    place->held = false;
+    place->arriving = accept(*place, place->frame);
+  }
+  if (!place->arriving) return std::nullopt;
   return place->receive;
 }
 
@@ -26,6 +32,7 @@ bool Point::awaits_header(transports::Link& link) {
 transports::Header Point::arrived(transports::Link& link, const transports::HeaderBytes& header) {
   PointPeer& from = peer(link.peer());
   from.link = &link;
+  if (from.arriving) return transports::Header::accept;  // it was held, and expected() took it
   const auto frame = decode_point(header);
   if (!frame) {
     corrupt(from, "a frame header is damaged");
@@ -35,6 +42,9 @@ transports::Header Point::arrived(transports::Link& link, const transports::Head
   from.receive = {};
   from.arrival = nullptr;
   from.parcel = nullptr;
+  from.slot = nullptr;
+  from.held = waits_for_slot(from);
+  if (from.held) return transports::Header::hold;
   from.arriving = accept(from, *frame);
   return from.arriving ? transports::Header::accept : transports::Header::refuse;
 }
@@ -77,7 +87,8 @@ bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
   peer.parcel = take_receive(peer, frame.key);
   if (peer.parcel != nullptr) {
     if (!agree(peer, *peer.parcel, frame)) return false;
-    peer.receive = {follow != 0 ? peer.parcel->data : nullptr, follow};
+    peer.receive = place_for(peer, *peer.parcel, bytes);
+    if (follow == 0) peer.receive = {};
     return true;
   }
   Arrival& arrival = keep(peer, frame);
@@ -120,7 +131,7 @@ bool Point::accept_piece(PointPeer& peer, const PointFrame& frame) {
   if (parcel == nullptr || frame.offset != parcel->offset)
     return corrupt(peer, "a piece came that was not asked for");
   const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
-  peer.receive = {bytes != 0 ? parcel->data + parcel->offset : nullptr, bytes};
+  peer.receive = place_for(peer, *parcel, bytes);
   peer.parcel = parcel;
   return true;
 }
@@ -132,8 +143,12 @@ void Point::received(transports::Link& link) {
   ++traffic_.frames_received;
   traffic_.bytes_received += from.receive.bytes;
   if (!check_content(from)) return;
-  if (from.frame.kind == PointKind::message) received_message(from);
-  if (from.frame.kind == PointKind::piece) received_piece(from);
+  try {
+    if (from.frame.kind == PointKind::message) received_message(from);
+    if (from.frame.kind == PointKind::piece) received_piece(from);
+  } catch (const std::exception& error) {  // a GPU refuses a copy
+    host_.suspect(engine::cannot_go_on(options_.rank, error));
+  }
 }
 
 bool Point::check_content(const PointPeer& peer) {
@@ -146,11 +161,12 @@ bool Point::check_content(const PointPeer& peer) {
 void Point::received_message(PointPeer& peer) {
   const std::size_t bytes = peer.frame.count * size_of(peer.frame.type);
   if (bytes <= inline_bytes) traffic_.bytes_received += bytes;
-  if (peer.parcel != nullptr) {
-    if (bytes != 0 && bytes <= inline_bytes)
-      std::memcpy(peer.parcel->data, peer.frame.content.data(), bytes);
+  if (Parcel* const parcel = peer.parcel) {
+    std::byte* const to = peer.slot != nullptr ? peer.slot->memory : parcel->data;
+    if (bytes != 0 && bytes <= inline_bytes) std::memcpy(to, peer.frame.content.data(), bytes);
+    if (peer.slot != nullptr) parcel->gpu->store(*parcel, *peer.slot, 0, bytes);
     consumed(peer, bytes);
-    return end(*peer.parcel);
+    return received_all(peer, *parcel);
   }
   Arrival& arrival = *peer.arrival;
   arrival.complete = true;
@@ -159,12 +175,14 @@ void Point::received_message(PointPeer& peer) {
 
 void Point::received_piece(PointPeer& peer) {
   Parcel& parcel = *peer.parcel;
+  if (peer.slot != nullptr)
+    parcel.gpu->store(parcel, *peer.slot, parcel.offset, peer.receive.bytes);
   parcel.offset += peer.receive.bytes;
   if (parcel.offset < parcel.bytes) return moved(parcel);
   peer.granted.take([&](const Parcel& p) { return &p == &parcel; });
   --peer.granted_count;
   if (!peer.matched.empty()) activate(peer);
-  end(parcel);
+  received_all(peer, parcel);
 }
 
 }  // namespace rondo::point

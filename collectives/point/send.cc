@@ -70,8 +70,9 @@ bool Point::send_next(PointPeer& peer) {
 
 // False when the link has no room. parcel: may end only when the link has sent the frame; null for
 // grants and credit, which have no payload.
+// slot: where the payload is, if its message is on a GPU.
 bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
-                      std::span<const std::byte> payload) {
+                      std::span<const std::byte> payload, GpuSlot* slot) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
   frame.returned = peer.cost_consumed;
   if (options_.checksum && !payload.empty()) {
@@ -87,8 +88,12 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
     moved(*parcel);
     parcel->checksum.reset();
   }
-  if (result == transports::Send::done) return true;
-  peer.flying.push_back(parcel);
+  if (result == transports::Send::done) {
+    if (slot != nullptr) parcel->gpu->sent(*parcel);
+    return true;
+  }
+  peer.flying.push_back({parcel, slot});
+  if (slot != nullptr) slot->lent = true;
   if (parcel != nullptr) ++parcel->flying;
   return true;
 }
@@ -110,12 +115,22 @@ bool Point::send_message(PointPeer& peer) {
   const bool whole = parcel->bytes <= transports::eager_bytes &&
                      peer.cost_sent + cost - peer.cost_returned <= point_credit;
   if (!whole && peer.announced_count >= most_announced) return false;
+  if (whole && !load(*parcel, 0, parcel->bytes)) {
+    load_waiting(peer);
+    return false;
+  }
   parcel->message = peer.messages_sent + 1;
   PointFrame frame = frame_of(*parcel, whole ? PointKind::message : PointKind::announce);
-  const std::span<const std::byte> bytes(parcel->data, parcel->bytes);
-  const bool in_header = bytes.size() <= inline_bytes;
-  if (whole && in_header) std::copy(bytes.begin(), bytes.end(), frame.content.begin());
-  if (!hand_over(peer, frame, parcel, whole && !in_header ? bytes : bytes.first(0))) return false;
+  const bool in_header = parcel->bytes <= inline_bytes;
+  GpuSlot* slot = nullptr;
+  std::span<const std::byte> payload;
+  if (whole) payload = {bytes_at(*parcel, 0, slot), parcel->bytes};
+  if (whole && in_header) {
+    std::copy(payload.begin(), payload.end(), frame.content.begin());
+    payload = {};
+  }
+  if (!hand_over(peer, frame, parcel, payload, payload.empty() ? nullptr : slot)) return false;
+  if (slot != nullptr && in_header) parcel->gpu->sent(*parcel);
   peer.waiting.pop();
   ++peer.messages_sent;
   if (whole) {
@@ -135,10 +150,10 @@ bool Point::send_piece(PointPeer& peer) {
   PointFrame frame = frame_of(*parcel, PointKind::piece);
   frame.offset = parcel->offset;
   const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
-  if (!hand_over(
-          peer, frame, parcel,
-          std::span<const std::byte>(parcel->data, parcel->bytes).subspan(parcel->offset, bytes)))
-    return false;
+  if (!load(*parcel, parcel->offset, bytes)) return false;
+  GpuSlot* slot = nullptr;
+  const std::byte* const payload = bytes_at(*parcel, parcel->offset, slot);
+  if (!hand_over(peer, frame, parcel, {payload, bytes}, slot)) return false;
   peer.flowing.pop();
   parcel->offset += bytes;
   if (parcel->offset < parcel->bytes)
@@ -162,9 +177,10 @@ bool Point::send_credit(PointPeer& peer) {
 void Point::sent(transports::Link& link) {
   PointPeer& its_peer = peer(link.peer());
   if (its_peer.flying.empty()) return;
-  Parcel* const parcel = its_peer.flying.front();
+  const auto [parcel, slot] = its_peer.flying.front();
   its_peer.flying.erase(its_peer.flying.begin());
   if (parcel == nullptr) return;
+  if (slot != nullptr) parcel->gpu->sent(*parcel);
   --parcel->flying;
   if (parcel->handed && parcel->flying == 0) end(*parcel);
 }

@@ -89,11 +89,14 @@ TEST_CASE("one buffer on a GPU, the other in host memory") {
                 });
 }
 
-TEST_CASE("messages from a GPU") {
-  check_refused(Errc::unsupported, "send on rank 0: in.device is 0: messages move host memory only",
-                [](Communicator& c, OnGpu& on) {
-                  const GpuFloats values(on, 10, 1);
-                  c.send(values.buffer(), 0).wait();
+TEST_CASE("a message from host memory that is said to be on a GPU") {
+  check_refused(Errc::invalid_argument,
+                "send on rank 0: in.device is 0, but in.data is in host memory: pass device -1",
+                [](Communicator& c, OnGpu&) {
+                  std::vector<float> values(10);
+                  Buffer buffer = buffer_of(values);
+                  buffer.device = 0;
+                  c.send(buffer, 0).wait();
                 });
 }
 

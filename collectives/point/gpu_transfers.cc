@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/point/gpu_transfers.h"
+
+#include <utility>
+
+namespace rondo::point {
+
+namespace {
+
+device::Address address_of(const std::byte* data) noexcept {
+  return reinterpret_cast<device::Address>(data);
+}
+
+}  // namespace
+
+GpuSlots::GpuSlots(std::byte* memory) {
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    all_[i].small = i < small_count;
+    all_[i].memory = memory;
+    memory += all_[i].small ? transports::eager_bytes : point_piece_bytes;
+  }
+  clear();
+}
+
+GpuSlot* GpuSlots::take(std::size_t bytes) noexcept {
+  Kind& its_kind = kind(is_small(bytes));
+  GpuSlot* const slot = its_kind.free.pop();
+  if (slot == nullptr) return nullptr;
+  --its_kind.count;
+  slot->loaded = slot->lent = false;
+  return slot;
+}
+
+void GpuSlots::give(GpuSlot& slot) noexcept {
+  Kind& its_kind = kind(slot.small);
+  its_kind.free.push(slot);
+  ++its_kind.count;
+}
+
+void GpuSlots::clear() noexcept {
+  small_ = large_ = {};
+  for (GpuSlot& slot : all_) give(slot);
+}
+
+GpuTransfers::Copy GpuTransfers::Copies::pop() noexcept {
+  const Copy copy = items[first];
+  first = (first + 1) % items.size();
+  --count;
+  return copy;
+}
+
+GpuTransfers::GpuTransfers(const device::Gpu& gpu, std::shared_ptr<engine::Waker> waker)
+    : port_(gpu, {.bytes = 2 * GpuSlots::bytes(), .queues = 2, .watchers = 4}, false,
+            std::move(waker)),
+      sends_(port_.memory()),
+      receives_(port_.memory() + GpuSlots::bytes()),
+      loads_{port_.queue(0)},
+      stores_{port_.queue(1)} {}
+
+void GpuTransfers::load(Parcel& parcel, std::size_t offset, std::size_t bytes) {
+  if (parcel.load_end > offset) return;
+  GpuSlot* const slot = sends_.take(bytes);
+  if (slot == nullptr) return;
+  const device::Current current(port_.gpu());
+  loads_.queue.to_host(slot->memory, address_of(parcel.data + offset), bytes);
+  loads_.queue.end_batch();
+  loads_.push({&parcel, slot});
+  parcel.slots.push(*slot);
+  parcel.load_end = offset + bytes;
+}
+
+void GpuTransfers::load_ahead(Parcel& parcel, std::size_t offset, std::size_t bytes) {
+  if (bytes != 0 && parcel.load_end == offset && sends_.mostly_free(bytes))
+    load(parcel, offset, bytes);
+}
+
+GpuSlot* GpuTransfers::loaded(const Parcel& parcel) noexcept {
+  GpuSlot* const next = parcel.slots.find([](const GpuSlot& slot) { return !slot.lent; });
+  return next != nullptr && next->loaded ? next : nullptr;
+}
+
+void GpuTransfers::sent(Parcel& parcel) noexcept {
+  sends_.give(*parcel.slots.pop());
+}
+
+void GpuTransfers::store(Parcel& parcel, GpuSlot& slot, std::size_t offset, std::size_t bytes) {
+  const device::Current current(port_.gpu());
+  stores_.queue.to_device(address_of(parcel.data + offset), slot.memory, bytes);
+  stores_.queue.end_batch();
+  stores_.push({&parcel, &slot});
+  ++parcel.copies;
+}
+
+void GpuTransfers::copy(const Parcel& from, Parcel& to) {
+  const device::Current current(port_.gpu());
+  stores_.queue.on_device(address_of(to.data), address_of(from.data), from.bytes);
+  stores_.queue.end_batch();
+  stores_.push({&to, nullptr});
+  ++to.copies;
+  ++copies_;
+}
+
+bool GpuTransfers::advance_loads() {
+  if (loads_.count == 0) return false;
+  const device::Current current(port_.gpu());
+  bool moved = false;
+  while (loads_.count != 0 && loads_.queue.take_ended()) {
+    loads_.pop().slot->loaded = true;
+    moved = true;
+  }
+  return moved;
+}
+
+Parcel* GpuTransfers::take_stored() {
+  if (stores_.count == 0) return nullptr;
+  const device::Current current(port_.gpu());
+  if (!stores_.queue.take_ended()) return nullptr;
+  const Copy copy = stores_.pop();
+  if (copy.slot != nullptr)
+    receives_.give(*copy.slot);
+  else
+    --copies_;
+  --copy.parcel->copies;
+  return copy.parcel;
+}
+
+// What ends after the last look and before the watch would wake nobody, so this looks again.
+bool GpuTransfers::prepare_sleep() {
+  if (loads_.count + stores_.count == 0) return true;
+  const device::Current current(port_.gpu());
+  for (Copies* copies : {&loads_, &stores_}) port_.watch(copies->queue);
+  return !loads_.queue.has_ended() && !stores_.queue.has_ended();
+}
+
+void GpuTransfers::clear() noexcept {
+  loads_.count = stores_.count = copies_ = 0;
+  sends_.clear();
+  receives_.clear();
+}
+
+}  // namespace rondo::point

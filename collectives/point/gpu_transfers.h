@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Moves the bytes of messages between memory of one GPU and slots of pinned host memory, from where
+// links send them and into which links receive. A slot holds a piece of one message. Sends and
+// receives have slots of their own, and a receive gives its slot back as soon as the GPU has stored
+// it: so no send waits for a receive of another rank that waits for a send.
+//
+// Threads and failures: as in engine/gpu_port.h.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "collectives/engine/gpu_port.h"
+#include "collectives/engine/waker.h"
+#include "collectives/point/parts.h"
+#include "device/copy_queue.h"
+#include "device/gpu.h"
+
+namespace rondo::point {
+
+// Memory for a piece of a message.
+struct GpuSlot {
+  GpuSlot* next = nullptr;  // of the same parcel, or free
+  std::byte* memory = nullptr;
+  bool small = false;
+  bool loaded = false;  // the GPU has written it
+  bool lent = false;    // a link sends it
+};
+
+// The free slots for one direction.
+class GpuSlots {
+ public:
+  static constexpr std::size_t small_count = 16, large_count = 8;  // in all
+  static constexpr std::size_t bytes() noexcept {
+    return small_count * transports::eager_bytes + large_count * point_piece_bytes;
+  }
+
+  explicit GpuSlots(std::byte* memory);
+  GpuSlots(const GpuSlots&) = delete;
+  GpuSlots& operator=(const GpuSlots&) = delete;
+
+  // Null if no slot for so many bytes is free.
+  GpuSlot* take(std::size_t bytes) noexcept;
+  void give(GpuSlot& slot) noexcept;
+  std::size_t free(std::size_t bytes) const noexcept { return kind(is_small(bytes)).count; }
+  bool mostly_free(std::size_t bytes) const noexcept {
+    return free(bytes) > (is_small(bytes) ? small_count : large_count) / 2;
+  }
+  // All are free.
+  void clear() noexcept;
+
+ private:
+  struct Kind {
+    Chain<GpuSlot> free;
+    std::size_t count = 0;
+  };
+  static bool is_small(std::size_t bytes) noexcept { return bytes <= transports::eager_bytes; }
+  Kind& kind(bool small) noexcept { return small ? small_ : large_; }
+  const Kind& kind(bool small) const noexcept { return small ? small_ : large_; }
+
+  std::array<GpuSlot, small_count + large_count> all_;
+  Kind small_, large_;
+};
+
+class GpuTransfers {
+ public:
+  // gpu outlives the object.
+  GpuTransfers(const device::Gpu& gpu, std::shared_ptr<engine::Waker> waker);
+  GpuTransfers(const GpuTransfers&) = delete;
+  GpuTransfers& operator=(const GpuTransfers&) = delete;
+
+  engine::GpuPort& port() noexcept { return port_; }
+  const engine::GpuPort& port() const noexcept { return port_; }
+
+  // Sends. The pieces of a parcel are loaded and sent in order. Loads this one, unless that was
+  // done before or no slot is free.
+  void load(Parcel& parcel, std::size_t offset, std::size_t bytes);
+  // The same, but leaves slots for pieces that are needed sooner.
+  void load_ahead(Parcel& parcel, std::size_t offset, std::size_t bytes);
+  // The next piece to send, once it has been loaded; else null.
+  static GpuSlot* loaded(const Parcel& parcel) noexcept;
+  // The parcel's oldest piece has been sent.
+  void sent(Parcel& parcel) noexcept;
+
+  // Receives. Whether take_room() has a slot for so many bytes.
+  bool has_room(std::size_t bytes) const noexcept { return receives_.free(bytes) != 0; }
+  GpuSlot* take_room(std::size_t bytes) noexcept { return receives_.take(bytes); }
+  // Copies the slot to this place of the parcel, and frees it afterwards.
+  void store(Parcel& parcel, GpuSlot& slot, std::size_t offset, std::size_t bytes);
+  // A message of this rank to itself, on this GPU. copy() requires can_copy(), and counts as a
+  // store of `to`.
+  bool can_copy() const noexcept { return copies_ < most_copies; }
+  void copy(const Parcel& from, Parcel& to);
+
+  // Looks at the loads under way. True when one has ended.
+  bool advance_loads();
+  // A parcel of which the GPU has done a store; null when there is no other.
+  Parcel* take_stored();
+  // Makes the GPU wake the driver when it has done something. False: it already has.
+  bool prepare_sleep();
+  // Forgets all parcels. Copies may still be under way.
+  void clear() noexcept;
+
+ private:
+  static constexpr std::size_t most_copies =
+      device::CopyQueue::most_batches - GpuSlots::small_count - GpuSlots::large_count;
+  struct Copy {
+    Parcel* parcel = nullptr;
+    GpuSlot* slot = nullptr;
+  };
+  // Copies under way, oldest first.
+  struct Copies {
+    device::CopyQueue& queue;
+    std::array<Copy, device::CopyQueue::most_batches> items = {};
+    std::size_t first = 0, count = 0;
+
+    void push(const Copy& copy) noexcept { items[(first + count++) % items.size()] = copy; }
+    Copy pop() noexcept;
+  };
+
+  engine::GpuPort port_;
+  GpuSlots sends_, receives_;
+  Copies loads_, stores_;
+  std::size_t copies_ = 0;  // among the stores, those without a slot
+};
+
+}  // namespace rondo::point
