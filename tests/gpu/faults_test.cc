@@ -2,6 +2,7 @@
 //
 // Faults of the driver and of the GPU, drawn by seeds. Whatever fails: every rank ends, those that
 // fail have one cause, no sum is wrong, nothing is written after the end, and the GPU is usable.
+#include <array>
 #include <barrier>
 #include <cstdlib>
 #include <set>
@@ -48,6 +49,8 @@ struct Scenario {
       call.priority = draw(3) == 0 ? Priority::urgent : Priority::bulk;
       cases.push_back(call);
     }
+    for (std::uint64_t i = draw(4); i > 0; --i)
+      messages.push_back(1 + draw(draw.one_of<std::uint64_t>({4, 1000, 16'000, 300'000})));
   }
 
   // On rank 0, before the calls.
@@ -66,6 +69,32 @@ struct Scenario {
   Kind kind{};
   std::uint64_t calls = 0;
   std::vector<Case> cases;
+  std::vector<std::uint64_t> messages;  // how many elements each rank sends to the next one
+};
+
+// A message to the next rank, and one from the rank before.
+class Exchange {
+ public:
+  Exchange(Communicator& c, OnGpu& on, std::size_t count)
+      : c_(c),
+        out_(on, count, static_cast<float>(c.rank())),
+        in_(on, count, -1),
+        next_((c.rank() + 1) % c.size()),
+        before_((c.rank() + c.size() - 1) % c.size()) {}
+  void start() {
+    works_[0] = c_.receive(in_.buffer(), before_);
+    works_[1] = c_.send(out_.buffer(), next_);
+  }
+  void wait() {
+    for (Work& work : works_) work.wait();
+  }
+  bool right() { return in_.are(static_cast<float>(before_)); }
+
+ private:
+  Communicator& c_;
+  GpuFloats out_, in_;
+  int next_, before_;
+  std::array<Work, 2> works_;
 };
 
 // The cause in the message of an operation: what follows the call.
@@ -87,25 +116,31 @@ std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barri
     trials.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
     trials.back()->place_on(on.copier);
   }
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+  for (const std::uint64_t count : scenario.messages)
+    exchanges.push_back(std::make_unique<Exchange>(c, on, count));
   together.arrive_and_wait();
   if (c.rank() == 0) scenario.strike(fake);
   together.arrive_and_wait();
   std::string message;
   try {
     for (const auto& trial : trials) trial->start(c);
+    for (const auto& exchange : exchanges) exchange->start();
     if (scenario.kind == Kind::abort && c.rank() == 1) c.abort(Errc::aborted, "a test");
   } catch (const Error& error) {
     // What a start throws leaves the communicator unharmed: the others wait for this rank.
     message = error.what();
     c.abort(error.code(), error.what());
   }
-  for (const auto& trial : trials) {
+  const auto wait_for = [&](auto function) {
     try {
-      trial->work().wait();
+      function();
     } catch (const Error& error) {
       if (message.empty()) message = error.what();
     }
-  }
+  };
+  for (const auto& trial : trials) wait_for([&] { trial->work().wait(); });
+  for (const auto& exchange : exchanges) wait_for([&] { exchange->wait(); });
   // A broken GPU cannot be read.
   together.arrive_and_wait();
   if (c.rank() == 0) fake.clear();
@@ -116,6 +151,8 @@ std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barri
       const std::string problem = trial->problem();
       expect(problem.empty(), problem);
     }
+  if (message.empty() && readable)
+    for (const auto& exchange : exchanges) expect(exchange->right(), "a message is wrong");
   return message;
 }
 
