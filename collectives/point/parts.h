@@ -260,7 +260,8 @@ struct PointPeer {
 
   // The frame that is arriving, where its payload goes, and the message or receive it belongs to.
   bool arriving = false;
-  bool held = false;  // only its header: it waits for a slot
+  bool held = false;   // only its header: it waits for a slot
+  bool taken = false;  // it was held and has a slot now; its header is shown once more
   PointFrame frame;
   transports::Receive receive;
   Arrival* arrival = nullptr;

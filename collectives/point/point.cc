@@ -211,7 +211,7 @@ void Point::clear() noexcept {
   for (const auto& p : peers_) {
     if (!p) continue;
     p->pending = 0;
-    p->active = p->arriving = p->held = false;
+    p->active = p->arriving = p->held = p->taken = false;
     p->waiting = p->announced = p->flowing = p->matched = p->granted = p->storing = {};
     p->arrivals = {};
     p->posted = {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "collectives/point/point.h"
@@ -17,7 +18,7 @@ std::optional<transports::Receive> Point::expected(transports::Link& link, std::
   if (ahead != 0 || !place) return std::nullopt;
   if (place->held && !waits_for_slot(*place)) {
     place->held = false;
-    place->arriving = accept(*place, place->frame);
+    place->taken = place->arriving = accept(*place, place->frame);
   }
   if (!place->arriving) return std::nullopt;
   return place->receive;
@@ -32,7 +33,7 @@ bool Point::awaits_header(transports::Link& link) {
 transports::Header Point::arrived(transports::Link& link, const transports::HeaderBytes& header) {
   PointPeer& from = peer(link.peer());
   from.link = &link;
-  if (from.arriving) return transports::Header::accept;  // it was held, and expected() took it
+  if (std::exchange(from.taken, false)) return transports::Header::accept;
   const auto frame = decode_point(header);
   if (!frame) {
     corrupt(from, "a frame header is damaged");
