@@ -111,8 +111,8 @@ class RONDO_API Attachment {
 // were started, and overlap in time. An operation begins only when no earlier collective writes its
 // memory or reads what it would write. Messages are apart, see send().
 //
-// Buffers may be in memory of a GPU (Buffer::device), of all ranks or of none. Messages take host
-// memory only.
+// Buffers may be in memory of a GPU (Buffer::device). Those of a collective are so on all ranks or
+// on none; of a message each end may be either, but the buffers of one call are alike.
 //
 // Arguments are checked at once: Error(invalid_argument), or Error(unsupported) where there is no
 // CUDA driver or a stream is captured, and nothing was started. Every later error arrives through
