@@ -15,16 +15,19 @@ CopyQueue::CopyQueue(const Gpu& gpu, bool urgent)
 
 void CopyQueue::to_host(std::byte* to, Address from, std::size_t bytes) {
   const Status status = gpu_.driver().copy_to_host(to, from, bytes, stream_.get());
+  open_ = open_ || status == success;
   if (status != success) gpu_.check(status, "cuMemcpyDtoHAsync of " + base::describe_bytes(bytes));
 }
 
 void CopyQueue::to_device(Address to, const std::byte* from, std::size_t bytes) {
   const Status status = gpu_.driver().copy_to_device(to, from, bytes, stream_.get());
+  open_ = open_ || status == success;
   if (status != success) gpu_.check(status, "cuMemcpyHtoDAsync of " + base::describe_bytes(bytes));
 }
 
 void CopyQueue::on_device(Address to, Address from, std::size_t bytes) {
   const Status status = gpu_.driver().copy_on_device(to, from, bytes, stream_.get());
+  open_ = open_ || status == success;
   if (status != success) gpu_.check(status, "cuMemcpyDtoDAsync of " + base::describe_bytes(bytes));
 }
 
@@ -32,6 +35,7 @@ void CopyQueue::end_batch() {
   Event& event = events_[(oldest_ + count_) % most_batches];
   gpu_.check(event.record(stream_.get()), "cuEventRecord");
   ++count_;
+  open_ = false;
 }
 
 void CopyQueue::record(Event& event) {
@@ -67,6 +71,12 @@ bool CopyQueue::failed() const noexcept {
 
 bool CopyQueue::drain() noexcept {
   while (count_ != 0 && events_[oldest_].query() != not_ready) forget_oldest();
+  if (open_ && count_ == 0) {
+    if (failed()) return true;
+    if (events_[oldest_].record(stream_.get()) != success) return false;
+    open_ = false;
+    ++count_;
+  }
   return count_ == 0;
 }
 

@@ -39,7 +39,7 @@ class CopyQueue {
   // CUDA. Requires !idle().
   bool call_when_ended(void (*function)(void*), void* argument);
   // Forgets the batches that have ended, and those that never will because the GPU has failed. True
-  // when nothing is under way.
+  // when nothing is under way, copies of a batch that could not be ended included.
   bool drain() noexcept;
   // Whether the GPU has failed. Then functions that were to be called never are.
   bool failed() const noexcept;
@@ -51,6 +51,7 @@ class CopyQueue {
   Stream stream_, watch_;      // watch_ only waits, so that no copy waits for a function
   std::vector<Event> events_;  // used in turn, one for each batch
   std::size_t oldest_ = 0, count_ = 0;
+  bool open_ = false;     // copies have been enqueued since the last batch ended
   bool watched_ = false;  // a function is called when the oldest batch has ended
 };
 

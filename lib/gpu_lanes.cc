@@ -54,7 +54,7 @@ engine::GpuStaging& GpuLanes::staging(int device, Priority priority, const Needs
 
 point::GpuTransfers& GpuLanes::transfers(int device, const Needs& needs) {
   return find(messages_, device, needs, [&](const device::Gpu& gpu) {
-    return std::make_unique<point::GpuTransfers>(gpu, needs.waker);
+    return std::make_unique<point::GpuTransfers>(gpu, needs.ranks, needs.waker);
   });
 }
 

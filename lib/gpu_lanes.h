@@ -31,6 +31,7 @@ std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept;
 class GpuLanes {
  public:
   struct Needs {
+    int ranks = 1;
     std::size_t bytes = 0;  // gpu_staging_bytes(), for collectives
     const std::shared_ptr<engine::Waker>& waker;
     // Makes memory known to the transports.

@@ -105,7 +105,8 @@ class Sink {
   // expects a frame.
   virtual bool awaits_header(Link&) { return false; }
   // Shows the header of the next frame. After hold, the transport asks expected() at each progress
-  // and shows the same header again when there is an answer.
+  // and shows the same header again when there is an answer. The sink may take the frame with that
+  // answer already.
   virtual Header arrived(Link& link, const HeaderBytes& header) = 0;
   // Shows the next payload bytes of a borrowed frame, in order. Returns how many were used (whole
   // elements). The rest, fewer than 16 bytes, is shown again in front of what follows.

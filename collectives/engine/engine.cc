@@ -55,16 +55,21 @@ Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 
-// Makes sure that a mark is free. To make an event may take long. One thread at a time starts calls
-// of a lane, so nobody takes the new mark.
+// Makes sure that a mark is free. To make an event or a stream may take long. One thread at a time
+// starts calls of a lane, so nobody takes the new ones.
 void Engine::make_mark(GpuPort& port) {
-  if (port.has_mark() || verdict_.failure() != nullptr) return;
+  if (verdict_.failure() != nullptr) return;
+  const bool wants_mark = port.wants_mark(), wants_watcher = port.wants_watcher();
+  if (!wants_mark && !wants_watcher) return;
   std::optional<device::Event> mark;
+  std::optional<device::Stream> watcher;
   {
     const base::Unlocked unlocked(driver_.mutex());
-    mark.emplace(port.gpu());
+    if (wants_mark) mark.emplace(port.gpu());
+    if (wants_watcher) watcher.emplace(port.gpu());
   }
-  port.add_mark(std::move(*mark));
+  if (mark) port.add_mark(std::move(*mark));
+  if (watcher) port.add_watcher(std::move(*watcher));
 }
 
 Operation* Engine::start(const point::PointCall& call) {
@@ -438,6 +443,7 @@ RankStatus Engine::status() {
   status.messages.current = std::move(messages.current);
   status.messages.waiting_for = std::move(messages.waiting_for);
   status.messages.waited_ns = messages.waited_ns;
+  status.messages.gpu = std::move(messages.gpu);
   return status;
 }
 

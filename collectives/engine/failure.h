@@ -44,7 +44,7 @@ struct LaneStatus {
 
 struct RankStatus {
   LaneStatus lanes[lane_count];
-  // Messages between two ranks: only current, waiting_for and waited_ns are set. Ranks have no
+  // Messages between two ranks: only current, waiting_for, waited_ns and gpu are set. Ranks have no
   // numbers of messages in common, and OpOptions::tag already stands in `current`: `receive #3
   // "answer" (8 f32 from rank 0, tag 7)`. So `tag` stays empty.
   LaneStatus messages = {};

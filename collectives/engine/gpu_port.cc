@@ -15,13 +15,14 @@ namespace {
 
 // More operations than this are seldom under way in a lane.
 constexpr std::size_t first_marks = 32;
+// CUDA's handle for the default stream of the calling thread.
+const auto per_thread = reinterpret_cast<device::StreamHandle>(2);
 
 }  // namespace
 
 GpuPort::Parts::Parts(const device::Gpu& gpu, const Size& size, bool urgent)
     : memory(gpu, size.bytes) {
   for (std::size_t i = 0; i < size.queues; ++i) queues.emplace_back(gpu, urgent);
-  for (std::size_t i = 0; i < size.watchers; ++i) watchers.emplace_back(gpu, urgent);
 }
 
 // On a thread of the driver.
@@ -37,7 +38,6 @@ GpuPort::GpuPort(const device::Gpu& gpu, const Size& size, bool urgent,
       calls_(std::make_unique<Calls>(std::move(waker))),
       parts_(std::make_unique<Parts>(gpu, size, urgent)) {
   for (std::size_t i = 0; i < first_marks; ++i) add_mark(device::Event(gpu));
-  for (std::size_t i = 0; i < size.watchers; ++i) free_watchers_.push_back(static_cast<int>(i));
 }
 
 GpuPort::~GpuPort() {
@@ -59,18 +59,33 @@ void GpuPort::add_mark(device::Event mark) {
   free_marks_.push_back(parts_->marks.size() - 1);
 }
 
+void GpuPort::add_watcher(device::Stream watcher) {
+  free_watchers_.reserve(parts_->watchers.size() + 1);
+  streams_.reserve(parts_->watchers.size() + 1);
+  parts_->watchers.push_back(std::move(watcher));
+  free_watchers_.push_back(static_cast<int>(parts_->watchers.size() - 1));
+}
+
 GpuMark GpuPort::set_mark(device::StreamHandle stream) {
   GpuMark mark;
   mark.index = free_marks_.back();
-  mark.stream = stream;
+  mark.stream.handle = stream;
+  if (stream == per_thread) mark.stream.thread = std::this_thread::get_id();
   const device::Current current(gpu_);
   gpu_.check(event(mark).record(stream), "cuEventRecord on the stream of the call");
   free_marks_.pop_back();
+  const auto used = std::ranges::find(streams_, mark.stream, &Used::stream);
+  if (used == streams_.end())
+    streams_.push_back({mark.stream, 1});
+  else
+    ++used->marks;
   return mark;
 }
 
 void GpuPort::give_back(const GpuMark& mark) noexcept {
   free_marks_.push_back(mark.index);
+  const auto used = std::ranges::find(streams_, mark.stream, &Used::stream);
+  if (used != streams_.end() && --used->marks == 0) streams_.erase(used);
   if (mark.watcher >= 0) free_watchers_.push_back(mark.watcher);
 }
 

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,12 +31,20 @@
 
 namespace rondo::engine {
 
+// A stream of the program, on which marks are reached in order. CUDA has one handle for the streams
+// that threads have by default.
+struct GpuStream {
+  device::StreamHandle handle = nullptr;
+  std::thread::id thread = {};
+  bool operator==(const GpuStream&) const = default;
+};
+
 // Of one operation.
 struct GpuMark {
   std::size_t index = 0;
-  device::StreamHandle stream = nullptr;  // of the call
-  bool reached = false;                   // this host has seen that
-  int watcher = -1;                       // wakes the driver then; negative: none does
+  GpuStream stream;
+  bool reached = false;  // this host has seen that
+  int watcher = -1;      // wakes the driver then; negative: none does
 };
 
 class GpuPort {
@@ -46,8 +55,6 @@ class GpuPort {
   struct Size {
     std::size_t bytes = 0;   // of pinned memory
     std::size_t queues = 0;  // of copies
-    // Marks that can be watched at once: each needs a stream that waits for nothing else.
-    std::size_t watchers = 0;
   };
   // gpu outlives the object.
   GpuPort(const device::Gpu& gpu, const Size& size, bool urgent, std::shared_ptr<Waker> waker);
@@ -61,10 +68,12 @@ class GpuPort {
   std::size_t bytes() const noexcept { return parts_->memory.bytes(); }
   device::CopyQueue& queue(std::size_t index) noexcept { return parts_->queues[index]; }
 
-  // A start takes a mark. If none is free, the caller makes an event without the engine's lock and
-  // adds it.
-  bool has_mark() const noexcept { return !free_marks_.empty(); }
+  // A start takes a mark. What this wants, the caller makes without the engine's lock and adds. A
+  // watcher is a stream that waits for one mark.
+  bool wants_mark() const noexcept { return free_marks_.empty(); }
+  bool wants_watcher() const noexcept { return streams_.size() >= parts_->watchers.size(); }
   void add_mark(device::Event mark);
+  void add_watcher(device::Stream watcher);
   // Takes a mark and records it on the stream. When this throws, it has taken none.
   GpuMark set_mark(device::StreamHandle stream);
   void give_back(const GpuMark& mark) noexcept;
@@ -76,8 +85,9 @@ class GpuPort {
   // "GPU 1, which has not yet done ...", unless the mark has been reached; else empty.
   std::string awaited(const GpuMark& mark) const;
 
-  // Makes the GPU wake the driver when the mark is reached, if a watcher is free, or when the
-  // oldest batch of the queue has ended.
+  // Makes the GPU wake the driver when the mark is reached, or when the oldest batch of the queue
+  // has ended. There is a watcher for each stream with marks: only the first mark of a stream is to
+  // be watched.
   void watch(GpuMark& mark);
   void watch(device::CopyQueue& queue);
 
@@ -109,6 +119,11 @@ class GpuPort {
     std::atomic<int> left{0};  // of wake()
   };
 
+  struct Used {
+    GpuStream stream;
+    std::size_t marks = 0;
+  };
+
   template <class Enqueue>
   void call(Enqueue enqueue);
   template <class Done>
@@ -120,6 +135,7 @@ class GpuPort {
   std::unique_ptr<Parts> parts_;
   std::vector<std::size_t> free_marks_;
   std::vector<int> free_watchers_;
+  std::vector<Used> streams_;  // those with marks that have not been given back
 };
 
 }  // namespace rondo::engine

@@ -17,7 +17,7 @@ device::Address address_of(const std::byte* buffer) noexcept {
 GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urgent,
                        std::shared_ptr<Waker> waker)
     : half_bytes_(half_bytes),
-      port_(gpu, {.bytes = 2 * half_bytes, .queues = 4, .watchers = 2}, urgent, std::move(waker)) {
+      port_(gpu, {.bytes = 2 * half_bytes, .queues = 4}, urgent, std::move(waker)) {
   for (std::size_t i = 0; i < halves_.size(); ++i)
     halves_[i] = {nullptr, port_.memory() + i * half_bytes, &port_.queue(2 * i),
                   &port_.queue(2 * i + 1)};

@@ -101,38 +101,42 @@ void HeldCalls::hold(Operation& operation) noexcept {
   if (waits_for_gpu(operation)) ++marked_;
 }
 
-// Calls the function with each held message that waits for its mark, in the order of the starts.
+// Calls the function with each held message that waits for its mark and is the first to do so on
+// its stream. The function returns true when the mark has been reached.
 template <class Function>
-void HeldCalls::for_each_marked(Function function) {
-  for (Operation* o = queue(transports::Lane::messages).first; o != nullptr; o = o->next_held)
-    if (waits_for_gpu(*o)) function(static_cast<MessageOperation&>(*o).on_gpu);
+void HeldCalls::for_each_first_mark(Function function) {
+  seen_.clear();
+  for (Operation* o = queue(transports::Lane::messages).first; o != nullptr; o = o->next_held) {
+    if (!waits_for_gpu(*o)) continue;
+    MessageOperation::OnGpu& on_gpu = static_cast<MessageOperation&>(*o).on_gpu;
+    const auto same_stream = [&](const MessageOperation::OnGpu* other) {
+      return other->transfers == on_gpu.transfers && other->mark.stream == on_gpu.mark.stream;
+    };
+    if (std::ranges::any_of(seen_, same_stream)) continue;
+    GpuPort& port = on_gpu.transfers->port();
+    const device::Current current(port.gpu());
+    if (!function(port, on_gpu.mark)) seen_.push_back(&on_gpu);
+  }
 }
 
 // True when a mark has been reached.
 bool HeldCalls::look_at_marks() {
-  for_each_marked([&](MessageOperation::OnGpu& on_gpu) {
-    GpuPort& port = on_gpu.transfers->port();
-    const device::Current current(port.gpu());
-    if (!port.reached(on_gpu.mark)) return;
-    port.give_back(on_gpu.mark);
+  for_each_first_mark([&](GpuPort& port, GpuMark& mark) {
+    if (!port.reached(mark)) return false;
+    port.give_back(mark);
     --marked_;
-    freed_ = true;
+    return freed_ = true;
   });
   return freed_;
 }
 
-// On one stream the marks are reached in order: so only the first is watched.
 bool HeldCalls::prepare_sleep() {
-  bool news = false;
-  std::vector<device::StreamHandle> streams;
   if (marked_ == 0) return true;
-  for_each_marked([&](MessageOperation::OnGpu& on_gpu) {
-    if (std::ranges::find(streams, on_gpu.mark.stream) != streams.end()) return;
-    streams.push_back(on_gpu.mark.stream);
-    GpuPort& port = on_gpu.transfers->port();
-    const device::Current current(port.gpu());
-    port.watch(on_gpu.mark);
-    news = news || port.has_news(on_gpu.mark);
+  bool news = false;
+  for_each_first_mark([&](GpuPort& port, GpuMark& mark) {
+    port.watch(mark);
+    news = news || port.has_news(mark);
+    return false;
   });
   return !news;
 }
@@ -191,6 +195,7 @@ std::string HeldCalls::late_text(const Operation& operation) const {
   if (user == nullptr) return text;
   Awaited awaited;
   append_awaited(operation, awaited);
+  if (user->owner == this && awaited.gpu.empty()) return text;  // by now it may begin
   if (user == &operation) return text + ": it has not begun, because it waits for " + awaited.gpu;
   text += fmt::format(": it has not begun, because it waits for the end of {}", user->describe({}));
   if (!awaited.gpu.empty()) text += ", which waits for " + awaited.gpu;

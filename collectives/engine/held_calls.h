@@ -68,7 +68,7 @@ class HeldCalls final : public OperationOwner {
     return queues_[static_cast<std::size_t>(lane)];
   }
   template <class Function>
-  void for_each_marked(Function function);
+  void for_each_first_mark(Function function);
   bool look_at_marks();
   Operation* take_first() noexcept;
   Operation* remove(Queue& queue, Operation* before, Operation& operation) noexcept;
@@ -84,7 +84,8 @@ class HeldCalls final : public OperationOwner {
   std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
   std::size_t held_ = 0;
   std::size_t marked_ = 0;  // messages whose mark has not been reached
-  bool freed_ = false;      // a call has ended since take() found none
+  std::vector<const point::MessageOperation::OnGpu*> seen_;  // in for_each_first_mark()
+  bool freed_ = false;  // a call has ended since take() found none
 };
 
 }  // namespace rondo::engine

@@ -47,6 +47,7 @@ void Point::found(PointPeer& peer, Parcel& parcel) noexcept {
 Parcel* Point::find_receive(PointPeer& peer, const PointKey& key) noexcept {
   const auto waits = [&](const Parcel& parcel) { return parcel.key == key; };
   Parcel* const one = peer.posted[bucket_of(key)].find(waits);
+  if (any_posted_ == 0) return one;
   Parcel* const other = any_[bucket_of(key)].posted.find(waits);
   return other == nullptr || (one != nullptr && one->turn < other->turn) ? one : other;
 }

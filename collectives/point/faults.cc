@@ -37,6 +37,18 @@ bool waits_for_copies(const Parcel& parcel) noexcept {
          !parcel.handed && GpuTransfers::loaded(parcel) == nullptr;
 }
 
+int gpu_of(const Parcel& parcel) noexcept {
+  const GpuTransfers* const gpu = parcel.gpu != nullptr ? parcel.gpu : parcel.twin->gpu;
+  return gpu->port().gpu().ordinal();
+}
+
+// Whether the header of the receive's next frame waits for a slot.
+bool is_held(const PointPeer& peer, const Parcel& parcel) noexcept {
+  if (!peer.held) return false;
+  return peer.frame.kind == PointKind::message ? parcel.key == peer.frame.key
+                                               : parcel.message == peer.frame.message;
+}
+
 // Calls the function once with each transfer of the operation that has not ended.
 template <class Function>
 void for_each_open(const PointPeer& peer, const engine::Operation& operation, Function function) {
@@ -147,11 +159,34 @@ void Point::append_awaited(const engine::Operation& operation, engine::Awaited& 
     return;
   }
   for (const auto& p : peers_) {
-    if (!p || p->rank == options_.rank) continue;
+    if (!p) continue;
     bool any = false;
-    for_each_open(*p, operation, [&](const Parcel&) { any = true; });
-    if (any) awaited.ranks.push_back(p->rank);
+    for_each_open(*p, operation, [&](const Parcel& parcel) {
+      if (waits_for_copies(parcel))
+        awaited.gpu = fmt::format("GPU {}, which has not yet done its copies", gpu_of(parcel));
+      else
+        any = true;
+    });
+    if (any && p->rank != options_.rank) awaited.ranks.push_back(p->rank);
   }
+}
+
+// What the transfer waits for on this rank's own GPU; else empty.
+std::string Point::missing_of_gpu(const PointPeer& peer, const Parcel& parcel) const {
+  if (waits_for_copies(parcel)) {
+    return fmt::format("GPU {} has not yet copied the data of {}", gpu_of(parcel),
+                       parcel.key.space != 0 ? "all_to_all_v"
+                       : parcel.sending      ? "send"
+                                             : "receive");
+  }
+  if (parcel.gpu == nullptr) return {};
+  const bool loads = parcel.slots.empty() &&
+                     (peer.flowing.contains(parcel) ||
+                      (peer.waiting.first() == &parcel && parcel.bytes <= transports::eager_bytes));
+  if (parcel.sending ? loads : is_held(peer, parcel))
+    return fmt::format("other messages use all staging memory for messages of GPU {}",
+                       gpu_of(parcel));
+  return {};
 }
 
 std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
@@ -159,13 +194,7 @@ std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
       parcel.key.space != 0
           ? "all_to_all_v"
           : fmt::format("{} with tag {}", parcel.sending ? "receive" : "send", parcel.key.tag);
-  if (waits_for_copies(parcel)) {
-    const GpuTransfers* const gpu = parcel.gpu != nullptr ? parcel.gpu : parcel.twin->gpu;
-    return fmt::format("GPU {} has not yet copied the data of {}", gpu->port().gpu().ordinal(),
-                       parcel.key.space != 0 ? "all_to_all_v"
-                       : parcel.sending      ? "send"
-                                             : "receive");
-  }
+  if (std::string text = missing_of_gpu(peer, parcel); !text.empty()) return text;
   if (parcel.handed)
     return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank,
                        options_.rank, other);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/point/gpu_transfers.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rondo::point {
@@ -49,18 +50,22 @@ GpuTransfers::Copy GpuTransfers::Copies::pop() noexcept {
   return copy;
 }
 
-GpuTransfers::GpuTransfers(const device::Gpu& gpu, std::shared_ptr<engine::Waker> waker)
-    : port_(gpu, {.bytes = 2 * GpuSlots::bytes(), .queues = 2, .watchers = 4}, false,
-            std::move(waker)),
+GpuTransfers::GpuTransfers(const device::Gpu& gpu, int ranks, std::shared_ptr<engine::Waker> waker)
+    : port_(gpu, {.bytes = 2 * GpuSlots::bytes(), .queues = 2}, false, std::move(waker)),
       sends_(port_.memory()),
       receives_(port_.memory() + GpuSlots::bytes()),
+      shares_(static_cast<std::size_t>(ranks)),
       loads_{port_.queue(0)},
       stores_{port_.queue(1)} {}
 
 void GpuTransfers::load(Parcel& parcel, std::size_t offset, std::size_t bytes) {
   if (parcel.load_end > offset) return;
+  const bool small = GpuSlots::is_small(bytes);
+  std::uint8_t& share = shares_[static_cast<std::size_t>(parcel.peer)].of(small);
+  if (share == (small ? most_small : most_large)) return;
   GpuSlot* const slot = sends_.take(bytes);
   if (slot == nullptr) return;
+  ++share;
   const device::Current current(port_.gpu());
   loads_.queue.to_host(slot->memory, address_of(parcel.data + offset), bytes);
   loads_.queue.end_batch();
@@ -79,8 +84,10 @@ GpuSlot* GpuTransfers::loaded(const Parcel& parcel) noexcept {
   return next != nullptr && next->loaded ? next : nullptr;
 }
 
-void GpuTransfers::sent(Parcel& parcel) noexcept {
-  sends_.give(*parcel.slots.pop());
+void GpuTransfers::sent(Parcel& parcel, GpuSlot& slot) noexcept {
+  parcel.slots.take([&](const GpuSlot& s) { return &s == &slot; });
+  --shares_[static_cast<std::size_t>(parcel.peer)].of(slot.small);
+  sends_.give(slot);
 }
 
 void GpuTransfers::store(Parcel& parcel, GpuSlot& slot, std::size_t offset, std::size_t bytes) {
@@ -136,6 +143,7 @@ void GpuTransfers::clear() noexcept {
   loads_.count = stores_.count = copies_ = 0;
   sends_.clear();
   receives_.clear();
+  std::ranges::fill(shares_, Share{});
 }
 
 }  // namespace rondo::point

@@ -10,7 +10,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "collectives/engine/gpu_port.h"
 #include "collectives/engine/waker.h"
@@ -44,6 +46,7 @@ class GpuSlots {
   // Null if no slot for so many bytes is free.
   GpuSlot* take(std::size_t bytes) noexcept;
   void give(GpuSlot& slot) noexcept;
+  static bool is_small(std::size_t bytes) noexcept { return bytes <= transports::eager_bytes; }
   std::size_t free(std::size_t bytes) const noexcept { return kind(is_small(bytes)).count; }
   bool mostly_free(std::size_t bytes) const noexcept {
     return free(bytes) > (is_small(bytes) ? small_count : large_count) / 2;
@@ -56,7 +59,6 @@ class GpuSlots {
     Chain<GpuSlot> free;
     std::size_t count = 0;
   };
-  static bool is_small(std::size_t bytes) noexcept { return bytes <= transports::eager_bytes; }
   Kind& kind(bool small) noexcept { return small ? small_ : large_; }
   const Kind& kind(bool small) const noexcept { return small ? small_ : large_; }
 
@@ -67,7 +69,7 @@ class GpuSlots {
 class GpuTransfers {
  public:
   // gpu outlives the object.
-  GpuTransfers(const device::Gpu& gpu, std::shared_ptr<engine::Waker> waker);
+  GpuTransfers(const device::Gpu& gpu, int ranks, std::shared_ptr<engine::Waker> waker);
   GpuTransfers(const GpuTransfers&) = delete;
   GpuTransfers& operator=(const GpuTransfers&) = delete;
 
@@ -75,14 +77,14 @@ class GpuTransfers {
   const engine::GpuPort& port() const noexcept { return port_; }
 
   // Sends. The pieces of a parcel are loaded and sent in order. Loads this one, unless that was
-  // done before or no slot is free.
+  // done before, no slot is free, or the peer has its share of them.
   void load(Parcel& parcel, std::size_t offset, std::size_t bytes);
   // The same, but leaves slots for pieces that are needed sooner.
   void load_ahead(Parcel& parcel, std::size_t offset, std::size_t bytes);
   // The next piece to send, once it has been loaded; else null.
   static GpuSlot* loaded(const Parcel& parcel) noexcept;
-  // The parcel's oldest piece has been sent.
-  void sent(Parcel& parcel) noexcept;
+  // The piece in the slot has been sent. A link may take a later piece first.
+  void sent(Parcel& parcel, GpuSlot& slot) noexcept;
 
   // Receives. Whether take_room() has a slot for so many bytes.
   bool has_room(std::size_t bytes) const noexcept { return receives_.free(bytes) != 0; }
@@ -120,8 +122,16 @@ class GpuTransfers {
     Copy pop() noexcept;
   };
 
+  // The slots for sends that a peer has: one that takes nothing must not stop the others.
+  static constexpr std::uint8_t most_small = 4, most_large = 2;
+  struct Share {
+    std::uint8_t small = 0, large = 0;
+    std::uint8_t& of(bool is_small) noexcept { return is_small ? small : large; }
+  };
+
   engine::GpuPort port_;
   GpuSlots sends_, receives_;
+  std::vector<Share> shares_;  // by rank
   Copies loads_, stores_;
   std::size_t copies_ = 0;  // among the stores, those without a slot
 };

@@ -54,27 +54,33 @@ const std::byte* Point::bytes_at(const Parcel& parcel, std::size_t offset, GpuSl
   return slot->memory;
 }
 
-// The first message waits for its load: the loads of those behind it go on meanwhile.
+// The first message waits for its load: those behind it are loaded meanwhile, if there is credit
+// for them.
 void Point::load_waiting(const PointPeer& peer) {
-  int most = 8;
-  for (Parcel* p = peer.waiting.first(); p != nullptr && most-- > 0; p = p->next)
-    if (p->gpu != nullptr && p->bytes <= transports::eager_bytes)
-      p->gpu->load_ahead(*p, 0, p->bytes);
+  std::uint64_t cost = peer.cost_sent;
+  for (Parcel* p = peer.waiting.first(); p != nullptr; p = p->next) {
+    cost += message_cost + p->bytes;
+    if (cost - peer.cost_returned > point_credit || p->bytes > transports::eager_bytes) return;
+    if (p->gpu != nullptr) p->gpu->load_ahead(*p, 0, p->bytes);
+  }
 }
 
 // Receiving.
 
+// The receive that the frame of the peer belongs to; null where there is none yet.
+Parcel* Point::receive_of_frame(PointPeer& peer) noexcept {
+  const PointFrame& frame = peer.frame;
+  if (frame.kind == PointKind::message) return find_receive(peer, frame.key);
+  if (frame.kind != PointKind::piece) return nullptr;
+  return peer.granted.find([&](const Parcel& p) { return p.message == frame.message; });
+}
+
 // Whether the frame cannot be taken now: its receive is on a GPU, and no slot is free.
 bool Point::waits_for_slot(PointPeer& peer) noexcept {
   if (gpus_.empty()) return false;
-  const PointFrame& frame = peer.frame;
-  const Parcel* receiver = nullptr;
-  if (frame.kind == PointKind::message)
-    receiver = find_receive(peer, frame.key);
-  else if (frame.kind == PointKind::piece)
-    receiver = peer.granted.find([&](const Parcel& p) { return p.message == frame.message; });
-  if (receiver == nullptr || receiver->gpu == nullptr) return false;
-  return !receiver->gpu->has_room(std::min(point_piece_bytes, receiver->bytes - receiver->offset));
+  const Parcel* const receive = receive_of_frame(peer);
+  return receive != nullptr && receive->gpu != nullptr &&
+         !receive->gpu->has_room(std::min(point_piece_bytes, receive->bytes - receive->offset));
 }
 
 // Where the next bytes of the receive go. On a GPU, a slot must be free.
@@ -111,13 +117,14 @@ void Point::deliver(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
 
 bool Point::deliver_waiting() {
   bool moved = false;
-  while (Arrival* const arrival = waiting_for_slot_.first()) {
+  const auto has_room = [](const Arrival& arrival) {
+    return arrival.receiver->gpu->has_room(arrival.receiver->bytes);
+  };
+  while (Arrival* const arrival = waiting_for_slot_.take(has_room)) {
     Parcel& parcel = *arrival->receiver;
-    GpuSlot* const slot = parcel.gpu->take_room(parcel.bytes);
-    if (slot == nullptr) break;
-    waiting_for_slot_.pop();
-    base::copy_bytes(slot->memory, bytes_of(*arrival), parcel.bytes);
-    parcel.gpu->store(parcel, *slot, 0, parcel.bytes);
+    GpuSlot& slot = *parcel.gpu->take_room(parcel.bytes);
+    base::copy_bytes(slot.memory, bytes_of(*arrival), parcel.bytes);
+    parcel.gpu->store(parcel, slot, 0, parcel.bytes);
     --parcel.copies;
     consumed(peer(arrival->peer), parcel.bytes);
     drop(*arrival);
@@ -139,16 +146,16 @@ void Point::copy_to_self(PointPeer& peer, Parcel& from, Parcel& to) {
 
 bool Point::copy_waiting() {
   bool moved = false;
-  while (Parcel* const from = copying_.first()) {
-    const std::size_t before = from->offset;
-    const bool all = copy_some(*from);
-    moved = moved || from->offset != before;
-    if (!all) break;
-    copying_.pop();
+  const auto copied = [&](Parcel& from) {
+    const std::size_t before = from.offset;
+    const bool all = copy_some(from);
+    moved = moved || all || from.offset != before;
+    return all;
+  };
+  while (Parcel* const from = copying_.take(copied)) {
     Parcel& to = *from->twin;
     --to.copies;
     stored(to);
-    moved = true;
   }
   return moved;
 }
@@ -169,7 +176,7 @@ bool Point::copy_some(Parcel& from) {
     const std::byte* const piece = bytes_at(from, from.offset, source);
     if (to.gpu != nullptr) target = to.gpu->take_room(bytes);
     base::copy_bytes(target != nullptr ? target->memory : to.data + from.offset, piece, bytes);
-    if (source != nullptr) from.gpu->sent(from);
+    if (source != nullptr) from.gpu->sent(from, *source);
     if (target != nullptr) to.gpu->store(to, *target, from.offset, bytes);
     from.offset += bytes;
   }

@@ -118,6 +118,7 @@ class Point final : public engine::LinkOwner {
   static const std::byte* bytes_at(const Parcel& parcel, std::size_t offset, GpuSlot*& slot);
   static void load_waiting(const PointPeer& peer);
   bool advance_gpus();
+  Parcel* receive_of_frame(PointPeer& peer) noexcept;
   bool waits_for_slot(PointPeer& peer) noexcept;
   transports::Receive place_for(PointPeer& peer, Parcel& parcel, std::size_t bytes) noexcept;
   void stored(Parcel& parcel);
@@ -142,6 +143,7 @@ class Point final : public engine::LinkOwner {
   void check_peer(PointPeer& peer, base::TimePoint now);
   std::string missing(const engine::Operation& operation) const;
   std::string missing(const PointPeer& peer, const Parcel& parcel) const;
+  std::string missing_of_gpu(const PointPeer& peer, const Parcel& parcel) const;
   std::string missing_from_any(const Parcel& parcel) const;
   const Parcel* open_any(const engine::Operation& operation) const noexcept;
   std::string tags_at_hand(const PointPeer& peer, std::string_view who) const;

@@ -26,7 +26,7 @@ std::optional<transports::Receive> Point::expected(transports::Link& link, std::
 
 bool Point::awaits_header(transports::Link& link) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
-  if (place && place->arriving) return false;
+  if (place && (place->arriving || place->held)) return false;
   return any_posted_ > 0 || (place && place->pending > 0);
 }
 

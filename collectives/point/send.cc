@@ -6,6 +6,7 @@
 //      messages
 //   3. credit, if no other frame has carried it
 #include <algorithm>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "collectives/point/point.h"
@@ -88,10 +89,9 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
     moved(*parcel);
     parcel->checksum.reset();
   }
-  if (result == transports::Send::done) {
-    if (slot != nullptr) parcel->gpu->sent(*parcel);
-    return true;
-  }
+  if (slot != nullptr && result != transports::Send::queued)
+    parcel->gpu->sent(*parcel, *std::exchange(slot, nullptr));
+  if (result == transports::Send::done) return true;
   peer.flying.push_back({parcel, slot});
   if (slot != nullptr) slot->lent = true;
   if (parcel != nullptr) ++parcel->flying;
@@ -130,7 +130,7 @@ bool Point::send_message(PointPeer& peer) {
     payload = {};
   }
   if (!hand_over(peer, frame, parcel, payload, payload.empty() ? nullptr : slot)) return false;
-  if (slot != nullptr && in_header) parcel->gpu->sent(*parcel);
+  if (slot != nullptr && in_header) parcel->gpu->sent(*parcel, *slot);
   peer.waiting.pop();
   ++peer.messages_sent;
   if (whole) {
@@ -145,16 +145,19 @@ bool Point::send_message(PointPeer& peer) {
 }
 
 bool Point::send_piece(PointPeer& peer) {
-  Parcel* const parcel = peer.flowing.first();
+  const auto next_bytes = [](const Parcel& p) {
+    return std::min(point_piece_bytes, p.bytes - p.offset);
+  };
+  Parcel* const parcel =
+      peer.flowing.find([&](Parcel& p) { return load(p, p.offset, next_bytes(p)); });
   if (parcel == nullptr) return false;
   PointFrame frame = frame_of(*parcel, PointKind::piece);
   frame.offset = parcel->offset;
-  const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
-  if (!load(*parcel, parcel->offset, bytes)) return false;
+  const std::size_t bytes = next_bytes(*parcel);
   GpuSlot* slot = nullptr;
   const std::byte* const payload = bytes_at(*parcel, parcel->offset, slot);
   if (!hand_over(peer, frame, parcel, {payload, bytes}, slot)) return false;
-  peer.flowing.pop();
+  peer.flowing.take([&](const Parcel& p) { return &p == parcel; });
   parcel->offset += bytes;
   if (parcel->offset < parcel->bytes)
     peer.flowing.push(*parcel);
@@ -180,7 +183,7 @@ void Point::sent(transports::Link& link) {
   const auto [parcel, slot] = its_peer.flying.front();
   its_peer.flying.erase(its_peer.flying.begin());
   if (parcel == nullptr) return;
-  if (slot != nullptr) parcel->gpu->sent(*parcel);
+  if (slot != nullptr) parcel->gpu->sent(*parcel, *slot);
   --parcel->flying;
   if (parcel->handed && parcel->flying == 0) end(*parcel);
 }

@@ -169,7 +169,9 @@ std::string slow_message(const Case& of, int reporter) {
       static_cast<std::size_t>(reporter) >= of.standings.size())
     return {};
   if (status_in(of, reporter, lane_count).current.empty()) return {};
-  return describe(of, {lane_count, 0, {reporter}});
+  const std::string& gpu = status_in(of, reporter, lane_count).gpu;
+  return describe(of, {lane_count, 0, {reporter}}) +
+         (gpu.empty() ? "" : ", which waits for " + gpu);
 }
 
 std::string uncalled(const Case& of) {

@@ -2,6 +2,7 @@
 //
 // Messages between memory of GPUs, or between a GPU and host memory.
 #include <array>
+#include <barrier>
 #include <deque>
 #include <optional>
 
@@ -121,6 +122,62 @@ TEST_CASE("many messages between GPUs at once") {
       for (int peer = 0; peer < size; ++peer, ++next)
         expect(in[next].bytes() == content(peer, c.rank(), round, in[next].bytes().size()),
                "content of round " + std::to_string(round));
+  }));
+}
+
+// With several connections a link takes a frame while it still reads the one before.
+TEST_CASE("long messages from a GPU over several connections") {
+  Setup setup = point_setup(Over::tcp, 2);
+  setup.options.connections = 4;
+  CHECK_NOTHROW(run_on_gpus(setup, "connections", [](Communicator& c, OnGpu& on) {
+    std::deque<Place> places;
+    std::vector<Work> works;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const Octets sent = content(0, 1, i, 9'000'001);
+      if (c.rank() == 0)
+        places.emplace_back(on, sent, true);
+      else
+        places.emplace_back(on, sent.size(), i % 2 == 0);
+      works.push_back(c.rank() == 0 ? c.send(places.back().buffer(), 1)
+                                    : c.receive(places.back().buffer(), 0));
+    }
+    for (Work& work : works) work.wait();
+    for (std::uint64_t i = 0; i < 6; ++i)
+      expect(places[i].bytes() == content(0, 1, i, 9'000'001), "message " + std::to_string(i));
+  }));
+}
+
+// A copy that was enqueued, and whose end could not be: the operation fails, and the memory is not
+// written afterwards.
+TEST_CASE("nothing is stored after a receive has failed") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  std::barrier together(2);
+  CHECK_NOTHROW(run_on_gpus(point_setup(Over::mem, 2), "late", [&](Communicator& c, OnGpu& on) {
+    Place memory(on, Octets(1000, c.rank() == 0 ? 5 : 77), true);
+    Work work;
+    if (c.rank() == 1) {
+      // A receive before it has made what calls need.
+      c.receive(memory.part(0, 1), 0, 1).wait();
+      work = c.receive(memory.buffer(), 0, 2);
+      together.arrive_and_wait();
+      fake.fail("cuEventRecord", 1, 1, 304);
+    } else {
+      c.send(memory.part(0, 1), 1, 1).wait();
+      together.arrive_and_wait();
+    }
+    together.arrive_and_wait();
+    Place sent(on, Octets(1000, 5), false);
+    if (c.rank() == 0) work = c.send(sent.buffer(), 1, 2);
+    const Ended how = ended([&] { work.wait(); });
+    if (c.rank() == 1) {
+      expect(how.code == Errc::system, how.message);
+      const Octets before = memory.bytes();
+      fake.settle();
+      expect(memory.bytes() == before, "written after the end");
+    }
+    together.arrive_and_wait();
+    fake.clear();
   }));
 }
 
