@@ -146,13 +146,13 @@ void Point::copy_to_self(PointPeer& peer, Parcel& from, Parcel& to) {
 
 bool Point::copy_waiting() {
   bool moved = false;
-  const auto copied = [&](Parcel& from) {
-    const std::size_t before = from.offset;
-    const bool all = copy_some(from);
-    moved = moved || all || from.offset != before;
-    return all;
-  };
-  while (Parcel* const from = copying_.take(copied)) {
+  for (Parcel *from = copying_.first(), *next = nullptr; from != nullptr; from = next) {
+    next = from->next;
+    const std::size_t before = from->offset;
+    const bool all = copy_some(*from);
+    moved = moved || all || from->offset != before;
+    if (!all) continue;
+    copying_.take([&](const Parcel& p) { return &p == from; });
     Parcel& to = *from->twin;
     --to.copies;
     stored(to);

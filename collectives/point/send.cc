@@ -26,6 +26,10 @@ bool has_more(const PointPeer& peer) noexcept {
          credit_is_due(peer);
 }
 
+std::size_t next_piece(const Parcel& parcel) noexcept {
+  return std::min(point_piece_bytes, parcel.bytes - parcel.offset);
+}
+
 PointFrame frame_of(const Parcel& parcel, PointKind kind) noexcept {
   PointFrame frame;
   frame.kind = kind;
@@ -144,16 +148,15 @@ bool Point::send_message(PointPeer& peer) {
   return true;
 }
 
+// Of the first parcel whose next piece is in host memory.
 bool Point::send_piece(PointPeer& peer) {
-  const auto next_bytes = [](const Parcel& p) {
-    return std::min(point_piece_bytes, p.bytes - p.offset);
-  };
-  Parcel* const parcel =
-      peer.flowing.find([&](Parcel& p) { return load(p, p.offset, next_bytes(p)); });
+  Parcel* parcel = peer.flowing.first();
+  while (parcel != nullptr && !load(*parcel, parcel->offset, next_piece(*parcel)))
+    parcel = parcel->next;
   if (parcel == nullptr) return false;
   PointFrame frame = frame_of(*parcel, PointKind::piece);
   frame.offset = parcel->offset;
-  const std::size_t bytes = next_bytes(*parcel);
+  const std::size_t bytes = next_piece(*parcel);
   GpuSlot* slot = nullptr;
   const std::byte* const payload = bytes_at(*parcel, parcel->offset, slot);
   if (!hand_over(peer, frame, parcel, {payload, bytes}, slot)) return false;
