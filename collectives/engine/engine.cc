@@ -51,15 +51,15 @@ Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
   const base::Locked lock(driver_.mutex());
   // The GPU ends such a call while nobody waits, also where there is no other rank.
   driver_.start_background();
-  make_mark(on_gpu.staging.port());
+  make_mark(on_gpu.staging.port(), on_gpu.stream);
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 
 // Makes sure that a mark is free. To make an event or a stream may take long. One thread at a time
 // starts calls of a lane, so nobody takes the new ones.
-void Engine::make_mark(GpuPort& port) {
+void Engine::make_mark(GpuPort& port, device::StreamHandle stream) {
   if (verdict_.failure() != nullptr) return;
-  const bool wants_mark = port.wants_mark(), wants_watcher = port.wants_watcher();
+  const bool wants_mark = port.wants_mark(), wants_watcher = port.wants_watcher(stream);
   if (!wants_mark && !wants_watcher) return;
   std::optional<device::Event> mark;
   std::optional<device::Stream> watcher;
@@ -80,7 +80,7 @@ Operation* Engine::start(const point::PointCall& call) {
 Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu) {
   const base::Locked lock(driver_.mutex());
   driver_.start_background();
-  make_mark(on_gpu.transfers.port());
+  make_mark(on_gpu.transfers.port(), on_gpu.stream);
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 

@@ -135,7 +135,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
     return calls_[static_cast<std::size_t>(lane)];
   }
 
-  void make_mark(GpuPort& port) RONDO_REQUIRES(driver_.mutex());
+  void make_mark(GpuPort& port, device::StreamHandle stream) RONDO_REQUIRES(driver_.mutex());
   Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_gpus() RONDO_REQUIRES(driver_.mutex());

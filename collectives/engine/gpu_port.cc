@@ -15,10 +15,16 @@ namespace {
 
 // More operations than this are seldom under way in a lane.
 constexpr std::size_t first_marks = 32;
+// Calls of a lane seldom come from more streams at once.
+constexpr std::size_t first_watchers = 2;
 // CUDA's handle for the default stream of the calling thread.
 const auto per_thread = reinterpret_cast<device::StreamHandle>(2);
 
 }  // namespace
+
+GpuStream GpuStream::of(device::StreamHandle handle) noexcept {
+  return {handle, handle == per_thread ? std::this_thread::get_id() : std::thread::id()};
+}
 
 GpuPort::Parts::Parts(const device::Gpu& gpu, const Size& size, bool urgent)
     : memory(gpu, size.bytes) {
@@ -38,6 +44,7 @@ GpuPort::GpuPort(const device::Gpu& gpu, const Size& size, bool urgent,
       calls_(std::make_unique<Calls>(std::move(waker))),
       parts_(std::make_unique<Parts>(gpu, size, urgent)) {
   for (std::size_t i = 0; i < first_marks; ++i) add_mark(device::Event(gpu));
+  for (std::size_t i = 0; i < first_watchers; ++i) add_watcher(device::Stream(gpu, urgent));
 }
 
 GpuPort::~GpuPort() {
@@ -59,6 +66,11 @@ void GpuPort::add_mark(device::Event mark) {
   free_marks_.push_back(parts_->marks.size() - 1);
 }
 
+bool GpuPort::wants_watcher(device::StreamHandle stream) const noexcept {
+  return streams_.size() == parts_->watchers.size() &&
+         std::ranges::find(streams_, GpuStream::of(stream), &Used::stream) == streams_.end();
+}
+
 void GpuPort::add_watcher(device::Stream watcher) {
   free_watchers_.reserve(parts_->watchers.size() + 1);
   streams_.reserve(parts_->watchers.size() + 1);
@@ -69,8 +81,7 @@ void GpuPort::add_watcher(device::Stream watcher) {
 GpuMark GpuPort::set_mark(device::StreamHandle stream) {
   GpuMark mark;
   mark.index = free_marks_.back();
-  mark.stream.handle = stream;
-  if (stream == per_thread) mark.stream.thread = std::this_thread::get_id();
+  mark.stream = GpuStream::of(stream);
   const device::Current current(gpu_);
   gpu_.check(event(mark).record(stream), "cuEventRecord on the stream of the call");
   free_marks_.pop_back();

@@ -36,6 +36,8 @@ namespace rondo::engine {
 struct GpuStream {
   device::StreamHandle handle = nullptr;
   std::thread::id thread = {};
+  // As the calling thread means the handle.
+  static GpuStream of(device::StreamHandle handle) noexcept;
   bool operator==(const GpuStream&) const = default;
 };
 
@@ -71,7 +73,7 @@ class GpuPort {
   // A start takes a mark. What this wants, the caller makes without the engine's lock and adds. A
   // watcher is a stream that waits for one mark.
   bool wants_mark() const noexcept { return free_marks_.empty(); }
-  bool wants_watcher() const noexcept { return streams_.size() >= parts_->watchers.size(); }
+  bool wants_watcher(device::StreamHandle stream) const noexcept;
   void add_mark(device::Event mark);
   void add_watcher(device::Stream watcher);
   // Takes a mark and records it on the stream. When this throws, it has taken none.
