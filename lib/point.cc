@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls that move messages between two ranks: checks their arguments and turns them into transfers.
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "lib/arguments.h"
 #include "lib/message_memory.h"
@@ -22,19 +22,6 @@ point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point:
 }
 
 }  // namespace
-
-void MessageMemory::add(const Buffer& b, std::string_view name) {
-  call_.check_buffer(b, name);
-  if (b.count == 0) return;
-  const int device = std::max(b.device, -1);
-  if (device_.value_or(device) != device)
-    call_.refuse(
-        fmt::format("{}.device is {}, but that of a buffer before it is {}: all buffers of "
-                    "a call must be on one GPU, or all in host memory",
-                    name, b.device, *device_));
-  device_ = device;
-  if (device >= 0) gpus_.check_buffer(call_, b, name);
-}
 
 Work CommunicatorState::start_transfers(const MessageMemory& memory, const point::PointShape& shape,
                                         const OpOptions& options) {
