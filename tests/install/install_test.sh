@@ -89,9 +89,10 @@ test_subproject() {
   cp "$here/outside.cc" "$scratch/outside.cc"
   cp "$here/subproject.meson" "$scratch/meson.build"
   # A folder of an earlier run may have other options.
-  [[ ! -f $scratch/build/build.ninja ]] || "$MESON" configure "$scratch/build" -Drondo:rdma=disabled -Drondo:optimization=0
+  local options=(-Drondo:rdma=disabled -Drondo:cuda=disabled -Drondo:optimization=0)
+  [[ ! -f $scratch/build/build.ninja ]] || "$MESON" configure "$scratch/build" "${options[@]}"
   [[ -f $scratch/build/build.ninja ]] ||
-    CXX=${cxx[*]} "$MESON" setup --unity=on --unity-size=40 -Drondo:rdma=disabled -Drondo:optimization=0 "$scratch/build" "$scratch" >"$scratch/setup.log" || { cat "$scratch/setup.log"; return 1; }
+    CXX=${cxx[*]} "$MESON" setup --unity=on --unity-size=40 "${options[@]}" "$scratch/build" "$scratch" >"$scratch/setup.log" || { cat "$scratch/setup.log"; return 1; }
   ninja -C "$scratch/build" outside >"$scratch/ninja.log" || { cat "$scratch/ninja.log"; return 1; }
   "$scratch/build/outside"
 }
