@@ -22,6 +22,15 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds longest = std::chrono::hours{24 * 365};
 
+// "cuda" is the current GPU.
+c10::Device allocated_on(c10::Device device) {
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), "rondo: there is no memory on ", device,
+                    ": allocate on the CPU or a CUDA GPU");
+  return device.is_cuda() && !device.has_index()
+             ? c10::impl::VirtualGuardImpl(device.type()).getDevice()
+             : device;
+}
+
 // A secret of the job, so that ranks on several hosts can join. As safe as torch's store, which has
 // no authentication; RONDO_SECRET comes first.
 std::string secret_of(TorchStore& store, int rank, milliseconds timeout) {
@@ -101,14 +110,16 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(
                 opts->timeout, opts->group_name, global);
 }
 
-// Memory that ranks of one host reach directly. It may outlive the group. Ordinary memory where
-// there is no more of it: operations then copy.
+// Memory that ranks of one host reach directly, or of a GPU. It may outlive the group. Ordinary
+// memory where there is no more of it: operations then copy.
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK_VALUE(size >= 0, "rondo: a tensor of ", size, " elements cannot be");
   const std::size_t bytes = size_cast(size) * options.dtype().itemsize();
+  const c10::Device device = allocated_on(options.device());
   const auto memory = session_->use([&](Communicator& communicator) -> std::shared_ptr<Memory> {
     try {
-      return std::make_shared<Memory>(communicator.allocate(bytes));
+      return std::make_shared<Memory>(
+          communicator.allocate(bytes, device.is_cuda() ? device.index() : -1));
     } catch (const Error& error) {
       if (error.code() != Errc::system) throw;
       TORCH_WARN_ONCE("rondo: ", bytes, " bytes come from ordinary memory: ", error.what());
@@ -116,8 +127,11 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
     }
   });
   if (!memory) return at::empty({size}, options);
-  return at::from_blob(
-      memory->data(), {size}, [memory](void*) {}, options);
+  return at::for_blob(memory->data(), {size})
+      .deleter([memory](void*) {})
+      .options(options.device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 OpOptions Backend::options_of(const Call& call) const {

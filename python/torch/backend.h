@@ -7,6 +7,9 @@
 //   inline  blocking under the profiler: the same inside a Work, from which events come
 //   async   the operations start; the Work completes also when nobody waits for it
 //
+// On a GPU an operation comes after what the current stream has to do. wait() returns when its
+// results are there.
+//
 // Threads: thread-safe. torch starts operations on one thread at a time, which differs on devices.
 // Failures: DistBackendError with Rondo's message; ValueError for arguments that cannot be.
 #pragma once
@@ -66,7 +69,8 @@ class Backend final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void setSequenceNumberForGroup() override {}
   void enableCollectivesTiming() override {}
-  bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
+  // In host memory, and on every GPU that Rondo can use.
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void shutdown() override { session_->close(); }

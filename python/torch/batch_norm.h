@@ -2,6 +2,8 @@
 //
 // Batch norm over the ranks of a process group: what rondo.torch.SyncBatchNorm computes with.
 //
+// On a GPU passes are enqueued on the current stream, and the host waits for no kernel.
+//
 // The functions do not hold Python's lock (GIL). Failures: DistBackendError with Rondo's message,
 // which names ranks and layers; ValueError and TypeError for arguments that cannot be.
 #pragma once
@@ -25,6 +27,7 @@
 #include <vector>
 
 #include "python/torch/backend.h"
+#include "python/torch/call_stream.h"
 #include "python/torch/element.h"
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
@@ -147,12 +150,14 @@ class NormPass {
     const Batch input(x), gradient = Batch::as(dy, input);
     at::Tensor dweight, dbias;
     BatchNormGradients gradients;
-    if (weight) gradients.gamma = whole(dweight = at::empty({x.size(1)}, *weight));
-    if (bias) gradients.beta = whole(dbias = at::empty({x.size(1)}, *bias));
+    const at::TensorOptions where(x.device());
+    if (weight) gradients.gamma = whole(dweight = at::empty({x.size(1)}, where.dtype(*weight)));
+    if (bias) gradients.beta = whole(dbias = at::empty({x.size(1)}, where.dtype(*bias)));
     std::optional<Batch> result;
     if (wants_input) result = Batch::empty_like(input);
     session().use([&](Communicator&) {
       const std::lock_guard one(norms().calls());
+      (*layer_)->set_stream(CallStream({x}, {dy}).handle());
       if (result)
         (*layer_)->backward(pass_, input.view(), gradient.view(), result->view(), gradients);
       else
@@ -202,8 +207,9 @@ class Norm {
                           parameter(variance, "running_var", Flat::Use::both),
                           {}};
     const Activations view = input.view();
-    // Only then one value for each channel may be all that there is.
-    if (mean && view.samples * view.spatial <= 1) statistics.before = mean->clone();
+    const CallStream stream({x}, {});
+    // Only then one value for each channel may be all that there is. On a GPU nobody looks.
+    if (mean && view.samples * view.spatial <= 1 && !stream) statistics.before = mean->clone();
     std::shared_ptr<NormPass> pass;
     session_->use([&](Communicator& communicator) {
       const std::lock_guard one(session_->norms().calls());
@@ -215,12 +221,15 @@ class Norm {
       options.affine = weight.has_value();
       options.bias = bias.has_value();
       options.track_running = mean.has_value();
+      options.device = stream ? x.device().index() : -1;
       const auto layer = layer_for(communicator, static_cast<std::size_t>(x.size(1)), options);
       (*layer)->bind_parameters(buffer(gamma), buffer(beta));
       if (mean) (*layer)->bind_statistics(buffer(statistics.mean), buffer(statistics.variance));
       (*layer)->set_batches(batches);
+      (*layer)->set_stream(stream.handle());
       (*layer)->forward(view, output.view());
-      const std::uint64_t count = (*layer)->count();
+      // On a GPU the count of all ranks comes later.
+      const std::uint64_t count = stream ? 2 : (*layer)->count();
       if (count > 0) statistics.finish(count == 1);
       TORCH_CHECK_VALUE(count != 1, "Expected more than 1 value per channel when training: ", who_,
                         " has an input of size ", x.sizes(),
@@ -262,12 +271,13 @@ class Norm {
     return flat.memory().defined() ? whole(flat.memory()) : Buffer{};
   }
 
-  // The layer for batches of this type: the last one, unless other options have changed. Threads
-  // and timeout are as torch has them now.
+  // The layer for batches of this type on this device: the last one, unless other options have
+  // changed. Threads and timeout are as torch has them now.
   std::shared_ptr<NormLayer> layer_for(Communicator& communicator, std::size_t channels,
                                        BatchNormOptions& options) {
-    const auto found = std::ranges::find_if(
-        layers_, [&](const auto& one) { return (*one)->options().type == options.type; });
+    const auto found = std::ranges::find_if(layers_, [&](const auto& one) {
+      return (*one)->options().type == options.type && (*one)->options().device == options.device;
+    });
     const int threads = std::clamp(at::get_num_threads(), 1, 1024);
     const auto deadline = std::clamp<std::chrono::milliseconds>(
         options_->timeout, std::chrono::milliseconds{1}, std::chrono::hours{24 * 365});
@@ -299,7 +309,8 @@ class Norm {
   const std::string name_, who_;
   std::shared_ptr<GroupSession> session_;
   c10::intrusive_ptr<c10d::Backend::Options> options_;
-  std::vector<std::shared_ptr<NormLayer>> layers_;  // one for each type; under Norms::calls()
+  // One for each type and device; under Norms::calls().
+  std::vector<std::shared_ptr<NormLayer>> layers_;
 };
 
 inline void bind_batch_norm(py::module& module) {

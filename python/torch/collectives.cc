@@ -56,6 +56,8 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
                     "rondo: all_reduce of sparse tensors needs one sparse COO tensor");
   TORCH_CHECK_VALUE(opts.reduceOp.op_ == c10d::ReduceOp::SUM,
                     "rondo: all_reduce of sparse tensors can only sum");
+  TORCH_CHECK_VALUE(tensors.front().is_cpu(), "rondo: a sparse tensor is on ",
+                    tensors.front().device(), ": sums of sparse tensors need them on the CPU");
   const auto sum = std::make_shared<SparseSum>(tensors.front(), getRank(), getSize(), sparse_++);
   Call call{OpType::_ALLREDUCE_SPARSE,
             "rondo:sparse_all_reduce",

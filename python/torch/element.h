@@ -57,7 +57,8 @@ inline DType moved_type(const at::Tensor& tensor) {
 // All elements of a contiguous tensor.
 inline Buffer whole(const at::Tensor& tensor) {
   const DType type = moved_type(tensor);
-  return {tensor.data_ptr(), tensor.nbytes() / size_of(type), type};
+  return {tensor.data_ptr(), tensor.nbytes() / size_of(type), type,
+          tensor.is_cuda() ? int(tensor.device().index()) : -1};
 }
 
 struct Reduction {

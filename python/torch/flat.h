@@ -17,8 +17,8 @@ using Tensors = std::vector<at::Tensor>;
 // Refuses what no operation takes.
 inline void check_tensor(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "rondo: a tensor is undefined");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "rondo: a tensor is on ", tensor.device(),
-                    ": this build moves CPU tensors only");
+  TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "rondo: a tensor is on ", tensor.device(),
+                    ": Rondo moves tensors in host memory and on CUDA GPUs");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided,
                     "rondo: a tensor is sparse: only all_reduce takes sparse tensors");
 }
@@ -69,6 +69,8 @@ class FlatList {
       check_tensor(tensor);
       TORCH_CHECK_VALUE(tensor.scalar_type() == tensors_.front().scalar_type(),
                         "rondo: tensors of one list have different types");
+      TORCH_CHECK_VALUE(tensor.device() == tensors_.front().device(),
+                        "rondo: tensors of one list are on different devices");
       counts_.push_back(static_cast<std::size_t>(tensor.numel()));
       total_ += tensor.numel();
     }

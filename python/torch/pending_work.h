@@ -6,6 +6,10 @@
 // one of the session's Finishers does the rest: it copies results into the caller's tensors, marks
 // the future and so makes callbacks. No callback runs on a thread that drives, and no tensor is
 // freed there: both may want Python's lock (GIL), for which a driving thread must not wait.
+//
+// On a GPU too the operations have ended when their results are in its memory, as the host has
+// seen. So torch may give their memory away at once. What comes after them is enqueued on the
+// caller's stream, and the streams of those who wait are made to wait for that.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,10 +23,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
+#include "python/torch/call_stream.h"
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
 
@@ -39,11 +45,12 @@ class PendingWork final : public c10d::Work {
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
   // and isCompleted() keep their word.
   PendingWork(std::shared_ptr<GroupSession> session, int rank, c10d::OpType type, const char* title,
-              const Tensors& inputs, Tensors outputs, std::uint64_t sequence,
+              const Tensors& inputs, Tensors outputs, CallStream stream, std::uint64_t sequence,
               std::chrono::milliseconds timeout, bool after_waits)
       : c10d::Work(rank, type, title, inputs),
         session_(std::move(session)),
         outputs_(std::move(outputs)),
+        stream_(stream),
         sequence_(sequence),
         timeout_(timeout),
         after_waits_(after_waits) {}
@@ -98,9 +105,14 @@ class PendingWork final : public c10d::Work {
       TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
     }
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
+    synchronize();
     return true;
   }
-  void synchronize() override {}
+  // After the end: this thread's current stream comes after the results.
+  void synchronize() override {
+    const std::lock_guard lock(own_mutex_);
+    stream_.join(enqueued_);
+  }
   void abort() override { session_->abort("Work.abort() was called"); }
   Tensors result() override { return outputs_; }
   std::uint64_t getSequencenumber() const override { return sequence_; }
@@ -117,8 +129,8 @@ class PendingWork final : public c10d::Work {
     {
       const std::lock_guard lock(own_mutex_);
       if (future_) return future_;
-      future_ =
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      future_ = c10::make_intrusive<c10::ivalue::Future>(
+          c10::ListType::create(c10::TensorType::get()), stream_.devices());
       done = finished_;
     }
     if (done)
@@ -162,13 +174,16 @@ class PendingWork final : public c10d::Work {
   }
   void finish_now() {
     std::exception_ptr error;
+    std::optional<c10::Event> enqueued;
     for (const rondo::Work& part : parts_)
       if (part.error() && !error) error = session_->error(part);
     if (!error && after_) {
       try {
         const at::ThreadLocalStateGuard state(state_);
         const at::NoGradGuard no_gradient;
+        const auto stream = stream_.guard();
         after_();
+        enqueued = stream_.mark();
       } catch (...) {
         error = std::current_exception();
       }
@@ -179,6 +194,7 @@ class PendingWork final : public c10d::Work {
     {
       const std::lock_guard lock(own_mutex_);
       error_ = error;
+      enqueued_ = std::move(enqueued);
       finished_ = true;
       marks = static_cast<bool>(future_);
     }
@@ -188,6 +204,7 @@ class PendingWork final : public c10d::Work {
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);
+    const auto stream = stream_.guard();  // whose work the future's users wait for
     if (error_)
       future_->setError(error_);
     else
@@ -211,6 +228,7 @@ class PendingWork final : public c10d::Work {
   const std::shared_ptr<GroupSession> session_;
   const at::ThreadLocalState state_;  // of the caller
   const Tensors outputs_;
+  const CallStream stream_;
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const bool after_waits_;
@@ -223,6 +241,7 @@ class PendingWork final : public c10d::Work {
   std::condition_variable changed_;
   bool finished_ = false;
   std::exception_ptr error_;
+  std::optional<c10::Event> enqueued_;  // comes after what follows the operations on a GPU
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -11,12 +11,15 @@ namespace rondo::python {
 
 template <class Start, class After>
 Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after) {
+  const CallStream stream(call.inputs, call.outputs);
   ++sequence_;
-  const OpOptions options = options_of(call);
+  OpOptions options = options_of(call);
+  options.stream = stream.handle();
   const auto pending = [&](Milliseconds timeout) {
     session_->prepare_finish();
     return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
-                                            call.outputs, sequence_, timeout, call.after_waits);
+                                            call.outputs, stream, sequence_, timeout,
+                                            call.after_waits);
   };
   const bool lean = !call.async && !coalescing_ && !at::hasCallbacks();
   c10::intrusive_ptr<PendingWork> work;

@@ -49,9 +49,9 @@ def _create(opts, pg_options):
 
 
 def register() -> None:
-    """Registers the backend "rondo" for CPU tensors. Again: does nothing."""
+    """Registers the backend "rondo" for CPU and CUDA tensors. Again: does nothing."""
     if "rondo" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("rondo", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("rondo", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 # A rank that ends without destroy_process_group() leaves in order, too.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch norm whose statistics are those of the batches of all ranks, for CPU tensors."""
+"""Batch norm whose statistics are those of the batches of all ranks, for CPU and CUDA tensors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from torch.nn.parameter import is_lazy
 
 from rondo.torch import _c
 
-CPU = torch.device("cpu")
-
-
 class SyncBatchNorm(_BatchNorm):
     """Batch norm over the batches of all ranks of a process group of the backend "rondo".
 
     It takes the place of torch.nn.SyncBatchNorm, which refuses CPU tensors, and has its arguments,
-    attributes and state dict. In eval mode, in a group of one rank and where torch.distributed is
+    attributes and state dict. On a GPU its passes are enqueued on the current stream. In eval mode, in a group of one rank and where torch.distributed is
     not initialized it does what BatchNorm does.
 
     Ranks may have batches of different sizes, or none. All must make the same training calls in the
@@ -91,7 +88,7 @@ class SyncBatchNorm(_BatchNorm):
                     batches = max(int(self.num_batches_tracked) - 1, 0)
             elif momentum is None:
                 momentum = 0.0
-        norm = self._rondo.norm(group, self)
+        norm = self._rondo.norm(group, self, input.device)
         settings = (mean, var, momentum, batches, self.eps)
         if torch.is_grad_enabled() and any(
             tensor is not None and tensor.requires_grad for tensor in (input, self.weight, self.bias)
@@ -108,10 +105,10 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input(self, input):
         self._check_input_dim(input)
-        if input.device != CPU:
+        if input.device.type not in ("cpu", "cuda"):
             raise ValueError(
-                f"{self._who()} of rondo.torch.SyncBatchNorm works on CPU tensors and got one on "
-                f"{input.device}: use torch.nn.SyncBatchNorm there"
+                f"{self._who()} of rondo.torch.SyncBatchNorm works on CPU and CUDA tensors and got "
+                f"one on {input.device}"
             )
         if input.size(1) != self.num_features:
             raise ValueError(
@@ -142,20 +139,21 @@ class _Rondo:
     """What a module has in Rondo: made for one process group, and never copied with the module."""
 
     def __init__(self):
-        self._made = self._for = None
+        self._made = self._for = self._on = None
 
-    def norm(self, group, layer):
-        if self._for is None or self._for() is not group:
+    def norm(self, group, layer, device):
+        if self._for is None or self._for() is not group or self._on != device.type:
             try:
-                backend = group._get_backend(CPU)
+                backend = group._get_backend(device)
             except RuntimeError as error:
                 raise ValueError(
-                    f"{layer._who()} has a process group without a backend for CPU tensors, and "
-                    "needs rondo there"
+                    f"{layer._who()} has a process group without a backend for tensors on "
+                    f"{device.type}, and needs rondo there"
                 ) from error
             backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
             self._made = _c.Norm(backend, layer.name or type(layer).__name__, layer._who())
             self._for = weakref.ref(group)  # a group that has gone must not be kept
+            self._on = device.type
         return self._made
 
     def __deepcopy__(self, memo):

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GPUs for torch over the fake CUDA driver: tensors in the memory of GPUs, streams and events.
+// torch's own kernels and allocator do not run on it, so this gives what the backend uses of them:
+// new tensors, and copies on the current stream. It replaces torch's device guard for CUDA too,
+// which the backend and torch's futures ask for streams and events.
+#include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "device/fake/control.h"
+#include "device/gpus.h"
+#include "device/objects.h"
+#include "support/fake_kernels.h"
+
+namespace rondo::testing {
+namespace {
+
+using c10::DeviceIndex;
+
+constexpr int most_gpus = 2;
+
+// Kept until the process ends, as tensors may be.
+device::Gpus& gpus() {
+  static auto* const all = new device::Gpus;
+  return *all;
+}
+
+device::StreamHandle handle_of(const c10::Stream& stream) {
+  return reinterpret_cast<device::StreamHandle>(stream.id());
+}
+
+// The id of a stream is its CUstream. Thread-safe.
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return c10::kCUDA; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {c10::kCUDA, device_}; }
+  void setDevice(c10::Device device) const override { device_ = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { device_ = device.index(); }
+  DeviceIndex deviceCount() const noexcept override { return most_gpus; }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, current_[place(device)]);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    const std::lock_guard lock(mutex_);
+    const device::Stream& made = streams_.emplace_back(gpus().gpu(device.index()));
+    return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(made.get()));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getNewStream(device, 0);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream before = getStream(stream.device());
+    current_[place(stream.device())] = stream.id();
+    return before;
+  }
+  void* getStreamNativeHandle(c10::Stream stream) const override { return handle_of(stream); }
+
+  void record(void** event, const c10::Stream& stream, DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new device::Event(gpus().gpu(stream.device_index()));
+    const device::Gpu& gpu = gpus().gpu(stream.device_index());
+    const device::Current current(gpu);
+    gpu.check(static_cast<device::Event*>(*event)->record(handle_of(stream)), "cuEventRecord");
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    const device::Gpu& gpu = gpus().gpu(stream.device_index());
+    const device::Current current(gpu);
+    gpu.check(gpu.driver().stream_wait_event(handle_of(stream),
+                                             static_cast<device::Event*>(event)->get(), 0),
+              "cuStreamWaitEvent");
+  }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override {
+    delete static_cast<device::Event*>(event);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+
+ private:
+  static std::size_t place(c10::Device device) { return static_cast<std::size_t>(device.index()); }
+
+  static thread_local DeviceIndex device_;
+  static thread_local std::array<c10::StreamId, most_gpus> current_;
+  mutable std::mutex mutex_;
+  mutable std::deque<device::Stream> streams_;
+};
+
+thread_local DeviceIndex Guard::device_ = 0;
+thread_local std::array<c10::StreamId, most_gpus> Guard::current_{};
+
+const Guard& guard() {
+  static const auto* const one = new Guard;
+  return *one;
+}
+
+// From its first element to the end of its last.
+std::size_t bytes_of(const at::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
+                         c10::Device device) {
+  const std::size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
+  auto memory = std::make_shared<device::DeviceMemory>(gpus().gpu(device.index()),
+                                                       std::max<std::size_t>(bytes, 1));
+  return at::for_blob(reinterpret_cast<void*>(memory->address()), sizes)
+      .strides(strides)
+      .deleter([memory](void*) {})
+      .options(at::TensorOptions(type).device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
+// torch's functions of these names. Where torch leaves the GPU open it is the current one.
+c10::Device device_or_current(std::optional<at::Device> device) {
+  return device && device->has_index() ? *device : guard().getDevice();
+}
+at::Tensor torch_empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type,
+                       std::optional<at::Layout>, std::optional<at::Device> device,
+                       std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  const at::Tensor shape = at::empty(sizes, at::TensorOptions(at::kMeta).memory_format(format));
+  return empty_strided(sizes, shape.strides(), type.value_or(at::kFloat),
+                       device_or_current(device));
+}
+at::Tensor torch_empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                               std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                               std::optional<at::Device> device, std::optional<bool>) {
+  return empty_strided(sizes, strides, type.value_or(at::kFloat), device_or_current(device));
+}
+// The same elements where the host reaches them.
+at::Tensor on_host(const at::Tensor& tensor) {
+  const at::Storage& storage = tensor.storage();
+  void* const memory =
+      FakeCuda().storage(reinterpret_cast<device::Address>(storage.data()), storage.nbytes());
+  return at::from_blob(memory, {static_cast<std::int64_t>(storage.nbytes())},
+                       at::TensorOptions(at::kByte))
+      .view(tensor.scalar_type())
+      .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+}
+// On the current stream. Keeps the tensors: the host function that copies must not free memory.
+at::Tensor& torch_copy(at::Tensor& to, const at::Tensor& from, bool) {
+  struct Copy {
+    at::Tensor to, from, host_to, host_from;
+  };
+  if (from.numel() == 0) return to;
+  const device::Gpu& gpu = gpus().gpu(to.device().index());
+  const device::Current current(gpu);
+  auto* const copy = new Copy{to, from, on_host(to), on_host(from)};
+  gpu.check(gpu.driver().launch_host_function(
+                handle_of(guard().getStream(to.device())),
+                [](void* argument) {
+                  auto& copy = *static_cast<Copy*>(argument);
+                  copy.host_to.copy_(copy.host_from);
+                },
+                copy),
+            "cuLaunchHostFunc");
+  return to;
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+  m.impl("empty.memory_format", &torch_empty);
+  m.impl("empty_strided", &torch_empty_strided);
+  m.impl("copy_", &torch_copy);
+}
+
+// A copy of a CPU tensor, with its sizes and strides, in memory of a GPU.
+at::Tensor to_gpu(const at::Tensor& tensor, int ordinal) {
+  const c10::Device device(c10::kCUDA, static_cast<DeviceIndex>(ordinal));
+  at::Tensor copy = empty_strided(tensor.sizes(), tensor.strides(), tensor.scalar_type(), device);
+  if (tensor.nbytes() > 0)
+    FakeCuda().write(reinterpret_cast<device::Address>(copy.data_ptr()), tensor.data_ptr(),
+                     bytes_of(tensor));
+  return copy;
+}
+
+// What is there now: it waits for no stream.
+at::Tensor to_cpu(const at::Tensor& tensor) {
+  at::Tensor copy =
+      at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
+  if (tensor.nbytes() > 0)
+    FakeCuda().read(copy.data_ptr(), reinterpret_cast<device::Address>(tensor.data_ptr()),
+                    bytes_of(copy));
+  return copy;
+}
+
+std::uintptr_t make_stream(int ordinal) {
+  const c10::Device device(c10::kCUDA, static_cast<DeviceIndex>(ordinal));
+  return reinterpret_cast<std::uintptr_t>(handle_of(guard().getNewStream(device, 0)));
+}
+// Makes it the current one of this thread, and returns the one before.
+std::uintptr_t exchange_stream(int ordinal, std::uintptr_t stream) {
+  const c10::Device device(c10::kCUDA, static_cast<DeviceIndex>(ordinal));
+  const c10::Stream next(c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(stream));
+  return static_cast<std::uintptr_t>(guard().exchangeStream(next).id());
+}
+// Waits for the current stream.
+void synchronize(int ordinal) {
+  const device::Gpu& gpu = gpus().gpu(ordinal);
+  device::Event event(gpu);
+  const device::Current current(gpu);
+  const c10::Device device(c10::kCUDA, static_cast<DeviceIndex>(ordinal));
+  gpu.check(event.record(handle_of(guard().getStream(device))), "cuEventRecord");
+  gpu.check(device::wait_for(event, std::chrono::seconds{60}), "the stream");
+}
+void hold(std::uintptr_t stream) {
+  FakeCuda().hold(reinterpret_cast<void*>(stream));
+}
+void let_go(std::uintptr_t stream) {
+  FakeCuda().let_go(reinterpret_cast<void*>(stream));
+}
+
+PYBIND11_MODULE(gpus, m) {
+  m.def("install", [] {
+    register_device_kernels(FakeCuda());
+    c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)] = &guard();
+  });
+  // Others may have to run Python meanwhile.
+  const py::call_guard<py::gil_scoped_release> others_run;
+  m.def("to_gpu", &to_gpu, others_run);
+  m.def("to_cpu", &to_cpu, others_run);
+  m.def("make_stream", &make_stream, others_run);
+  m.def("exchange_stream", &exchange_stream, others_run);
+  m.def("synchronize", &synchronize, others_run);
+  m.def("hold", &hold, others_run);
+  m.def("let_go", &let_go, others_run);
+}
+
+}  // namespace
+}  // namespace rondo::testing
