@@ -225,7 +225,12 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output, at::Tensor& input,
   Flat in(input, Flat::Use::reads), out;
   if (here) out = Flat(output, Flat::Use::writes);
   return run(
-      {OpType::GATHER, "rondo:gather", opts.timeout, opts.asyncOp, {input}, {output}},
+      {OpType::GATHER,
+       "rondo:gather",
+       opts.timeout,
+       opts.asyncOp,
+       {input},
+       here ? Tensors{output} : Tensors{}},
       [&](Communicator& c, const OpOptions& options, Parts& parts) {
         parts.push_back(c.gather(whole(in.memory()), here ? whole(out.memory()) : Buffer{},
                                  int(opts.rootRank), options));

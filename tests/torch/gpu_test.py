@@ -57,6 +57,9 @@ class Gpu(NormTest):
         mine, all_of_them = self.put(ramp(self.rank, 400)), self.put(torch.zeros(3, 400))
         dist.all_gather_into_tensor(all_of_them, mine)
         self.assertValues(all_of_them, torch.stack([ramp(rank, 400) for rank in range(3)]))
+        dist.gather(mine, list(all_of_them) if self.rank == 1 else None, dst=1)
+        dist.scatter(mine, list(all_of_them) if self.rank == 1 else None, src=1)
+        self.assertValues(mine, ramp(self.rank, 400))
         dist.all_to_all_single(all_of_them, self.put(torch.stack([ramp(10 * self.rank + to, 400) for to in range(3)])))
         self.assertValues(all_of_them, torch.stack([ramp(10 * rank + self.rank, 400) for rank in range(3)]))
 
