@@ -54,6 +54,16 @@ class GpuFloats {
   std::size_t count_;
 };
 
+// Waits for the stream, as a program does at its end.
+inline void settle(const OnGpu& on, const device::Stream& stream) {
+  device::Event event(on.gpu());
+  const device::Current current(on.gpu());
+  on.gpu().check(event.record(stream.get()), "cuEventRecord");
+  device::Status status;
+  while ((status = event.query()) == device::not_ready) ::sched_yield();
+  on.gpu().check(status, "the stream");
+}
+
 // run_communicators, with a GPU for each rank, in turn.
 inline void run_on_gpus(const Setup& setup, std::string_view what,
                         const std::function<void(Communicator&, OnGpu&)>& function) {
