@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/storage.h"
 
-#include <cstring>
-
 namespace rondo::grad {
 
-Storage::Storage(Communicator& communicator, const GradientLayout& layout,
-                 std::optional<DType> wire, bool residuals) {
+Storage::Storage(Communicator& communicator, int device, const GradientLayout& layout,
+                 std::optional<DType> wire, bool residuals)
+    : communicator_(&communicator), device_(device) {
   for (const Arena& arena : layout.arenas) {
     Block& block = blocks_.emplace_back();
     block.type = block.wire_type = arena.type;
     block.bytes = arena.bytes;
-    block.gradients = communicator.allocate(arena.bytes);
+    block.gradients = communicator.allocate(arena.bytes, device);
     if (!wire || arena.type != DType::f32 || arena.bytes == 0) continue;
     block.wire_type = *wire;
-    block.wire = communicator.allocate(arena.bytes / size_of(arena.type) * size_of(*wire));
-    if (residuals) block.residual = Memory(arena.bytes);
+    block.wire = communicator.allocate(arena.bytes / size_of(arena.type) * size_of(*wire), device);
+    if (residuals) block.residual = own_memory(arena.bytes);
   }
+}
+
+Memory Storage::own_memory(std::size_t bytes) {
+  return device_ >= 0 ? communicator_->allocate(bytes, device_) : Memory(bytes);
 }
 
 std::byte* Storage::gradients(std::size_t arena) const noexcept {
@@ -34,7 +37,15 @@ Buffer Storage::travelling(const GradientLayout& layout, std::size_t bucket) con
                     count = range.bytes / size_of(block.type);
   const Memory& memory = has_wire(range.arena) ? block.wire : block.gradients;
   return {static_cast<std::byte*>(memory.data()) + first * size_of(block.wire_type), count,
-          block.wire_type};
+          block.wire_type, device_};
+}
+
+std::byte* Storage::travelling_at(const GradientLayout& layout, std::size_t bucket,
+                                  std::size_t offset) const noexcept {
+  const BucketRange& range = layout.buckets[bucket];
+  const Block& block = blocks_[range.arena];
+  return static_cast<std::byte*>(travelling(layout, bucket).data) +
+         (offset - range.offset) / size_of(block.type) * size_of(block.wire_type);
 }
 
 float* Storage::residual(std::size_t arena, std::size_t offset) const noexcept {
@@ -42,15 +53,10 @@ float* Storage::residual(std::size_t arena, std::size_t offset) const noexcept {
   return residuals == nullptr ? nullptr : residuals + offset / sizeof(float);
 }
 
-// Pages that are never written cost nothing.
+// Pages of the host that are never written cost nothing.
 void Storage::make_room_to_save() {
   for (Block& block : blocks_)
-    if (block.saved.data() == nullptr && !block.wire.data()) block.saved = Memory(block.bytes);
-}
-
-void Storage::zero() {
-  for (const Block& block : blocks_)
-    if (block.bytes != 0) std::memset(block.gradients.data(), 0, block.bytes);
+    if (block.saved.data() == nullptr && !block.wire.data()) block.saved = own_memory(block.bytes);
 }
 
 }  // namespace rondo::grad
