@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <rondo/error.h>
@@ -68,7 +69,8 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
 
 Setup::~Setup() {
   communicator.release_bulk(this);
-  if (passes->settle(settle_time)) return;
+  const bool bounded = options.deadline.count() > 0;
+  if (passes->settle(bounded ? std::min(options.deadline, settle_time) : settle_time)) return;
   device::keep_until_exit(std::move(passes));
   device::keep_until_exit(std::move(memory));
 }

@@ -28,8 +28,8 @@ struct Setup {
   Setup(Communicator& communicator, std::vector<Parameter> parameters, GradientOptions options);
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
-  // Releases the order of bulk operations. Waits for a GPU at most 10 s: what it may still use
-  // after that is never freed.
+  // Releases the order of bulk operations. Waits for a GPU until the deadline of the options, at
+  // most 10 s: what it may still use after that is never freed.
   ~Setup();
 
   // Throws Error(invalid_argument) with the name of this rank. Other ranks do not learn of it.

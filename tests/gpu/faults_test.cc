@@ -188,43 +188,6 @@ TEST_CASE("faults of GPUs by seed") {
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<std::uint64_t>(seed));
 }
 
-// Memory of the GPU as cuMemCreate gives it.
-class Mapped {
- public:
-  explicit Mapped(const device::Gpu& gpu) : gpu_(gpu) {
-    const device::Current current(gpu);
-    device::AllocationProperties properties;
-    properties.location.id = gpu.ordinal();
-    device::AccessDescription access;
-    access.location.id = gpu.ordinal();
-    const device::CudaDriver& driver = gpu.driver();
-    gpu.check(driver.allocation_create(&handle_, bytes, &properties, 0), "create");
-    gpu.check(driver.address_reserve(&address_, bytes, 0, 0, 0), "reserve");
-    gpu.check(driver.memory_map(address_, bytes, 0, handle_, 0), "map");
-    gpu.check(driver.memory_set_access(address_, bytes, &access, 1), "access");
-  }
-  ~Mapped() {
-    const device::Current current(gpu_);
-    unmap();
-    gpu_.driver().address_free(address_, bytes);
-    gpu_.driver().allocation_release(handle_);
-  }
-  Buffer buffer() const noexcept {
-    return {reinterpret_cast<void*>(address_), bytes / sizeof(float), DType::f32, gpu_.ordinal()};
-  }
-  void unmap() noexcept {
-    if (mapped_) gpu_.driver().memory_unmap(address_, bytes);
-    mapped_ = false;
-  }
-
- private:
-  static constexpr std::size_t bytes = 2 << 20;
-  const device::Gpu& gpu_;
-  device::AllocationHandle handle_ = 0;
-  device::Address address_ = 0;
-  bool mapped_ = true;
-};
-
 // The stream of rank 1 does not move, and rank 0 aborts.
 template <class AfterTheEnd>
 void abort_beside_a_held_stream(const std::string& what, AfterTheEnd after) {
@@ -234,7 +197,7 @@ void abort_beside_a_held_stream(const std::string& what, AfterTheEnd after) {
   run_on_gpus(Setup{}, what, [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     device::Event before(on.gpu());
-    Mapped values(on.gpu());
+    MappedMemory values(on.gpu());
     {
       GpuFloats urgent(on, 10, 1);
       c.all_reduce(urgent.buffer(), urgent.buffer(), ReduceOp::sum, {.priority = Priority::urgent})
@@ -263,7 +226,7 @@ void abort_beside_a_held_stream(const std::string& what, AfterTheEnd after) {
 // Memory that is unmapped without waiting for the GPU. Here the fake aborts if a copy is still to
 // come.
 TEST_CASE("memory may go when an operation has failed") {
-  abort_beside_a_held_stream("memory", [](Communicator&, OnGpu& on, Mapped& values) {
+  abort_beside_a_held_stream("memory", [](Communicator&, OnGpu& on, MappedMemory& values) {
     const device::Current current(on.gpu());
     values.unmap();
   });
@@ -271,7 +234,7 @@ TEST_CASE("memory may go when an operation has failed") {
 
 // Its staging memory stays allocated.
 TEST_CASE("a communicator ends in bounded time beside a stream that does not move", "[abandons]") {
-  abort_beside_a_held_stream("end", [](Communicator& c, OnGpu&, Mapped&) {
+  abort_beside_a_held_stream("end", [](Communicator& c, OnGpu&, MappedMemory&) {
     const auto began = std::chrono::steady_clock::now();
     { const Communicator gone = std::move(c); }
     expect(std::chrono::steady_clock::now() - began < 10s, "it waited for the stream");
