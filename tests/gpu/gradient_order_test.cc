@@ -102,7 +102,7 @@ void run_ordered(std::string_view what,
       run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) { function(c, on, fake); }));
 }
 
-TEST_CASE("a bucket on a GPU comes after the streams of its gradients") {
+TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradients]") {
   const bool copies = GENERATE(false, true), wire = GENERATE(false, true);
   run_ordered("ready", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
@@ -130,7 +130,7 @@ TEST_CASE("a bucket on a GPU comes after the streams of its gradients") {
 }
 
 // The program still reads a gradient of the step before, for which nobody calls ready() now.
-TEST_CASE("unused gradients on a GPU are overwritten after the step's streams") {
+TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", "[gradients]") {
   const bool find = GENERATE(false, true);
   run_ordered("unused", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
@@ -156,7 +156,7 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams") 
   });
 }
 
-TEST_CASE("what comes behind finish_on() finds the gradients") {
+TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
   const bool wire = GENERATE(false, true);
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     GradientOptions options;
@@ -177,7 +177,8 @@ TEST_CASE("what comes behind finish_on() finds the gradients") {
   });
 }
 
-TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host") {
+TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host",
+          "[gradients]") {
   const bool on_stream = GENERATE(false, true);
   run_ordered("on_bucket", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     std::optional<Rank> rank;
@@ -215,7 +216,7 @@ TEST_CASE("on_bucket comes when gradients are final for the stream, or for the h
 }
 
 // The host reads at once, without a stream of the program.
-TEST_CASE("finish() waits for the gradients of a GPU") {
+TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
   run_ordered("host", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;
@@ -233,7 +234,7 @@ TEST_CASE("finish() waits for the gradients of a GPU") {
 }
 
 // The stream of zero_on() is not the one that finish_on() has joined.
-TEST_CASE("zero_on() comes after the step before, and before the next one") {
+TEST_CASE("zero_on() comes after the step before, and before the next one", "[gradients]") {
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;
@@ -262,7 +263,8 @@ TEST_CASE("zero_on() comes after the step before, and before the next one") {
   });
 }
 
-TEST_CASE("copies of local steps on a GPU come after all that uses the view, and before the rest") {
+TEST_CASE("copies of local steps on a GPU come after all that uses the view, and before the rest",
+          "[gradients]") {
   run_ordered("local", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;

@@ -155,7 +155,7 @@ GradientOptions small_buckets() {
   return options;
 }
 
-TEST_CASE("gradients on a GPU have the bits of those in host memory") {
+TEST_CASE("gradients on a GPU have the bits of those in host memory", "[gradients]") {
   const Way way = GENERATE(Way::views, Way::copies, Way::both);
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
   CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "bits", [&](Communicator& c, OnGpu& on) {
@@ -173,7 +173,7 @@ TEST_CASE("gradients on a GPU have the bits of those in host memory") {
   }));
 }
 
-TEST_CASE("unused gradients on a GPU, ranks without data and local steps") {
+TEST_CASE("unused gradients on a GPU, ranks without data and local steps", "[gradients]") {
   const Way way = GENERATE(Way::views, Way::both);
   const bool find = GENERATE(false, true), wire = GENERATE(false, true);
   CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "unused", [&](Communicator& c, OnGpu& on) {
