@@ -23,6 +23,13 @@ void HostPasses::zero(void*) {
       std::memset(setup_.storage.gradients(arena), 0, bytes);
 }
 
+// Pages that are never written cost nothing.
+void HostPasses::make_room_to_save() {
+  for (std::size_t arena = saved_.size(); arena < setup_.layout.arenas.size(); ++arena)
+    saved_.push_back(setup_.storage.has_wire(arena) ? Memory()
+                                                    : Memory(setup_.layout.arenas[arena].bytes));
+}
+
 void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
                       bool save) {
   const Storage& storage = setup_.storage;
@@ -33,7 +40,7 @@ void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, dou
     std::byte* const values = storage.gradients(arena) + offset;
     if (!storage.has_wire(arena)) {
       if (!part.zero) continue;
-      if (save) base::copy_bytes(storage.saved(arena) + offset, values, bytes);
+      if (save) base::copy_bytes(saved_at(arena, offset), values, bytes);
       std::memset(values, 0, bytes);
       continue;
     }
@@ -56,7 +63,7 @@ void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts,
     const auto [offset, bytes] = part.piece;
     std::byte* const values = storage.gradients(arena) + offset;
     if (part.untouched) {
-      if (!storage.has_wire(arena)) base::copy_bytes(values, storage.saved(arena) + offset, bytes);
+      if (!storage.has_wire(arena)) base::copy_bytes(values, saved_at(arena, offset), bytes);
       continue;
     }
     if (storage.has_wire(arena))

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
+#include <rondo/communicator.h>
+
 #include "grad/passes.h"
 #include "grad/setup.h"
 
 namespace rondo::grad {
 
-// Passes on the processor. Nothing fails. Locks: none.
+// Passes on the processor. Locks: none. Failure: make_room_to_save() throws when there is no
+// memory.
 class HostPasses final : public Passes {
  public:
   explicit HostPasses(const Setup& setup) noexcept : setup_(setup) {}
@@ -18,6 +23,7 @@ class HostPasses final : public Passes {
   void zero(void*) override;
   void begin_step(void*, bool) override {}
   void order_after(void*) override {}
+  void make_room_to_save() override;
   void load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
             bool save) override;
   void* stream() const noexcept override { return nullptr; }
@@ -28,7 +34,12 @@ class HostPasses final : public Passes {
   bool settle(std::chrono::milliseconds) noexcept override { return true; }
 
  private:
+  std::byte* saved_at(std::size_t arena, std::size_t offset) const noexcept {
+    return static_cast<std::byte*>(saved_[arena].data()) + offset;
+  }
+
   const Setup& setup_;
+  std::vector<Memory> saved_;  // by arena
 };
 
 }  // namespace rondo::grad

@@ -58,7 +58,7 @@ void Launcher::begin_step(const StepOptions& options) {
   std::copy(values.begin(), values.end(), header_.begin());
   powers_.begin_step(sizes());
   // On a GPU it takes long to allocate. A rank that only gives zeros does so when it is needed.
-  if (!options.unused.empty()) setup_.storage.make_room_to_save();
+  if (!options.unused.empty()) setup_.passes->make_room_to_save();
   const Buffer buffer = buffer_of(std::span<double>(header_));
   header_work_ = setup_.communicator.all_reduce(buffer, buffer, ReduceOp::sum,
                                                 setup_.operation_options("gradients header"));
@@ -78,7 +78,7 @@ bool Launcher::header_arrived() {
   HeaderValues values;
   std::copy_n(header_.begin(), values.size(), values.begin());
   plan_ = make_plan(values, setup_.options.averaging, weight_, setup_.communicator.size());
-  if (usage_.travels(plan_) && plan_.silent) setup_.storage.make_room_to_save();
+  if (usage_.travels(plan_) && plan_.silent) setup_.passes->make_room_to_save();
   if (plan_.agreed) measuring_ = !powers_.take(sizes(), plan_.active > 0);
   planned_ = true;
   return plan_.agreed;

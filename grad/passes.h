@@ -63,7 +63,10 @@ class Passes {
   virtual void order_after(void* stream) = 0;
 
   // Makes the bytes of a bucket that travel. factor: of a wire type. `save`: former contents of
-  // gradients that become zeros are saved, because they may have to be restored.
+  // gradients that become zeros are saved, because they may have to be restored; not with a wire
+  // type, which overwrites none. There is room for them after make_room_to_save(). That allocates
+  // once, as much as the gradients have without a wire type.
+  virtual void make_room_to_save() = 0;
   virtual void load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
                     bool save) = 0;
   // The stream that a bucket's collective comes after.

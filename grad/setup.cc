@@ -33,17 +33,19 @@ auto made(Communicator& communicator, Make make) {
 }
 
 std::unique_ptr<Storage> make_storage(const Setup& setup) {
-  const GradientOptions& options = setup.options;
-  auto storage = std::make_unique<Storage>(setup.communicator, device_of(setup.parameters),
-                                           setup.layout, options.wire, options.error_feedback);
-  if (options.find_unused) storage->make_room_to_save();
-  return storage;
+  return std::make_unique<Storage>(setup.communicator, device_of(setup.parameters), setup.layout,
+                                   setup.options.wire, setup.options.error_feedback);
 }
 
 // The one place that chooses between the processor and a GPU.
 std::unique_ptr<Passes> make_passes(const Setup& setup) {
-  if (setup.storage.device() < 0) return std::make_unique<HostPasses>(setup);
-  return std::make_unique<GpuPasses>(setup, setup.storage.device());
+  std::unique_ptr<Passes> passes;
+  if (setup.storage.device() < 0)
+    passes = std::make_unique<HostPasses>(setup);
+  else
+    passes = std::make_unique<GpuPasses>(setup, setup.storage.device());
+  if (setup.options.find_unused) passes->make_room_to_save();
+  return passes;
 }
 
 std::string title_of(std::uint64_t number, const std::vector<Parameter>& parameters) {

@@ -5,7 +5,7 @@ namespace rondo::grad {
 
 Storage::Storage(Communicator& communicator, int device, const GradientLayout& layout,
                  std::optional<DType> wire, bool residuals)
-    : communicator_(&communicator), device_(device) {
+    : device_(device) {
   for (const Arena& arena : layout.arenas) {
     Block& block = blocks_.emplace_back();
     block.type = block.wire_type = arena.type;
@@ -14,20 +14,14 @@ Storage::Storage(Communicator& communicator, int device, const GradientLayout& l
     if (!wire || arena.type != DType::f32 || arena.bytes == 0) continue;
     block.wire_type = *wire;
     block.wire = communicator.allocate(arena.bytes / size_of(arena.type) * size_of(*wire), device);
-    if (residuals) block.residual = own_memory(arena.bytes);
+    if (!residuals) continue;
+    // No peer reaches it.
+    block.residual = device < 0 ? Memory(arena.bytes) : communicator.allocate(arena.bytes, device);
   }
-}
-
-Memory Storage::own_memory(std::size_t bytes) {
-  return device_ >= 0 ? communicator_->allocate(bytes, device_) : Memory(bytes);
 }
 
 std::byte* Storage::gradients(std::size_t arena) const noexcept {
   return static_cast<std::byte*>(blocks_[arena].gradients.data());
-}
-
-std::byte* Storage::saved(std::size_t arena) const noexcept {
-  return static_cast<std::byte*>(blocks_[arena].saved.data());
 }
 
 Buffer Storage::travelling(const GradientLayout& layout, std::size_t bucket) const noexcept {
@@ -51,12 +45,6 @@ std::byte* Storage::travelling_at(const GradientLayout& layout, std::size_t buck
 float* Storage::residual(std::size_t arena, std::size_t offset) const noexcept {
   float* const residuals = static_cast<float*>(blocks_[arena].residual.data());
   return residuals == nullptr ? nullptr : residuals + offset / sizeof(float);
-}
-
-// Pages of the host that are never written cost nothing.
-void Storage::make_room_to_save() {
-  for (Block& block : blocks_)
-    if (block.saved.data() == nullptr && !block.wire.data()) block.saved = own_memory(block.bytes);
 }
 
 }  // namespace rondo::grad

@@ -15,11 +15,11 @@
 
 namespace rondo::grad {
 
-// Owns the arenas of gradients, and beside them the arenas in the wire type, the residuals of error
-// feedback and the saved contents of gradients.
+// Owns the arenas of gradients, and beside them the arenas in the wire type and the residuals of
+// error feedback.
 //
 // Threads: thread-bound; accessors may be called by any thread, at once. Locks: none.
-// Failure: the constructor and make_room_to_save() throw when there is no memory.
+// Failure: the constructor throws when there is no memory.
 class Storage {
  public:
   // device: of all memory, as Buffer::device. With a wire type, gradients of f32 get a second arena
@@ -38,21 +38,12 @@ class Storage {
   // Null without error feedback.
   float* residual(std::size_t arena, std::size_t offset) const noexcept;
 
-  // Allocates what saved() returns, unless that has been done: room for the former contents of
-  // gradients that are overwritten and may have to be restored.
-  void make_room_to_save();
-  std::byte* saved(std::size_t arena) const noexcept;
-
  private:
-  // Zeroed memory that no peer reaches.
-  Memory own_memory(std::size_t bytes);
-
   struct Block {
     DType type = DType::f32, wire_type = DType::f32;
     std::size_t bytes = 0;
-    Memory gradients, wire, residual, saved;
+    Memory gradients, wire, residual;
   };
-  Communicator* communicator_;
   int device_;
   std::vector<Block> blocks_;  // by arena
 };

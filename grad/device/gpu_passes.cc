@@ -116,6 +116,18 @@ void GpuPasses::order_after(void* stream) {
   make_wait(stream_.get(), mark_);
 }
 
+void GpuPasses::make_room_to_save() {
+  for (std::size_t arena = saved_.size(); arena < setup_.layout.arenas.size(); ++arena) {
+    saved_.emplace_back();
+    const std::size_t bytes = setup_.layout.arenas[arena].bytes;
+    if (bytes != 0 && !setup_.storage.has_wire(arena)) saved_.back().emplace(gpu(), bytes);
+  }
+}
+
+std::byte* GpuPasses::saved_at(std::size_t arena, std::size_t offset) const noexcept {
+  return reinterpret_cast<std::byte*>(saved_[arena]->address() + offset);
+}
+
 // The marks of a complete bucket do not change any more, so this takes no lock.
 void GpuPasses::await_ready(std::size_t parameter) {
   Given& given = given_[parameter];
@@ -149,8 +161,7 @@ void GpuPasses::load_plain(std::size_t arena, std::span<const LoadedPart> parts,
     std::byte* const view = setup_.storage.gradients(arena) + part.piece.offset;
     const std::byte* const source = source_of(arena, part);
     if (source == view) continue;
-    std::byte* const saved =
-        part.zero && save ? setup_.storage.saved(arena) + part.piece.offset : nullptr;
+    std::byte* const saved = part.zero && save ? saved_at(arena, part.piece.offset) : nullptr;
     launches.add({source, view, saved, part.piece.bytes});
   }
   launches.finish();
@@ -193,7 +204,7 @@ void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, Gra
       launches.add({storage.travelling_at(setup_.layout, bucket, offset), view, nullptr,
                     bytes / sizeof(float)});
     else
-      launches.add({storage.saved(arena) + offset, view, nullptr, bytes});
+      launches.add({saved_at(arena, offset), view, nullptr, bytes});
   }
   launches.finish();
 }

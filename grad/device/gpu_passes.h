@@ -30,9 +30,9 @@ namespace rondo::grad {
 // A ready event is taken again only after its stream has waited for the old one, unless the bucket
 // stream has. So the newest event of a parameter stands for all.
 //
-// Locks: one mutex, held while work is enqueued, which does not block. Nothing is allocated and no
-// object of CUDA is made after the constructor. After a failure kernels that wait for the program's
-// streams may still be enqueued: settle() waits for them.
+// Locks: one mutex, held while work is enqueued, which does not block. After the constructor only
+// make_room_to_save() allocates or makes objects of CUDA. After a failure kernels that wait for the
+// program's streams may still be enqueued: settle() waits for them.
 class GpuPasses final : public Passes {
  public:
   // Throws as BucketKernels does.
@@ -45,6 +45,7 @@ class GpuPasses final : public Passes {
   void zero(void* stream) override;
   void begin_step(void* stream, bool gives) override;
   void order_after(void* stream) override;
+  void make_room_to_save() override;
   void load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
             bool save) override;
   void* stream() const noexcept override { return stream_.get(); }
@@ -68,6 +69,7 @@ class GpuPasses final : public Passes {
   void record(device::Event& event, device::StreamHandle stream);
   void await_ready(std::size_t parameter);
   // Where the bytes of a part come from.
+  std::byte* saved_at(std::size_t arena, std::size_t offset) const noexcept;
   const std::byte* source_of(std::size_t arena, const LoadedPart& part) const noexcept;
   void load_plain(std::size_t arena, std::span<const LoadedPart> parts, bool save);
   void load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor);
@@ -78,6 +80,7 @@ class GpuPasses final : public Passes {
   device::Event mark_;                  // of a stream that the bucket stream then waits for
   device::Event last_;                  // the last use of gradients by zero() or the bucket stream
   std::vector<device::Event> readies_;  // by parameter
+  std::vector<std::optional<device::DeviceMemory>> saved_;  // by arena
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

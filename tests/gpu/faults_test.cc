@@ -8,7 +8,7 @@
 #include <set>
 
 #include "catch.h"
-#include "gpu/gpu_ranks.h"
+#include "gpu/gradient_trial.h"
 #include "support/draw.h"
 #include "support/effort.h"
 #include "support/trial.h"
@@ -24,7 +24,8 @@ constexpr const char* functions[] = {
     "cuMemcpyDtoHAsync",   "cuMemcpyHtoDAsync",      "cuEventRecord",
     "cuEventQuery",        "cuStreamWaitEvent",      "cuLaunchHostFunc",
     "cuMemHostAlloc",      "cuEventCreate",          "cuStreamCreateWithPriority",
-    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain"};
+    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain",
+    "cuLaunchKernel",      "cuMemsetD8Async"};
 
 enum class Kind { function, work, gpu, held, abort };
 
@@ -49,6 +50,7 @@ struct Scenario {
       call.priority = draw(3) == 0 ? Priority::urgent : Priority::bulk;
       cases.push_back(call);
     }
+    gradients_first = Draw(seed, 2)(2) == 0;
     for (std::uint64_t i = draw(4); i > 0; --i)
       messages.push_back(1 + draw(draw.one_of<std::uint64_t>({4, 1000, 16'000, 300'000})));
   }
@@ -69,6 +71,7 @@ struct Scenario {
   Kind kind{};
   std::uint64_t calls = 0;
   std::vector<Case> cases;
+  bool gradients_first = false;  // steps of gradient buckets before these calls, or behind them
   std::vector<std::uint64_t> messages;  // how many elements each rank sends to the next one
 };
 
@@ -108,56 +111,87 @@ void mend(const FakeCuda& fake) {
   for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
 }
 
+// Starts all, and waits for all.
+class Calls {
+ public:
+  Calls(Communicator& c, OnGpu& on, const Scenario& scenario) : c_(c), kind_(scenario.kind) {
+    for (const Case& what : scenario.cases) {
+      trials_.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
+      trials_.back()->place_on(on.copier);
+    }
+    for (const std::uint64_t count : scenario.messages)
+      exchanges_.push_back(std::make_unique<Exchange>(c, on, count));
+  }
+
+  // What a start throws leaves the communicator unharmed: the others wait for this rank.
+  void run(std::string& message) {
+    try {
+      for (const auto& trial : trials_) trial->start(c_);
+      for (const auto& exchange : exchanges_) exchange->start();
+      if (kind_ == Kind::abort && c_.rank() == 1) c_.abort(Errc::aborted, "a test");
+    } catch (const Error& error) {
+      keep(message, error);
+      c_.abort(error.code(), error.what());
+    }
+    for (const auto& trial : trials_) wait_for(message, [&] { trial->work().wait(); });
+    for (const auto& exchange : exchanges_) wait_for(message, [&] { exchange->wait(); });
+  }
+  void check() {
+    for (const auto& trial : trials_) {
+      const std::string problem = trial->problem();
+      expect(problem.empty(), problem);
+    }
+    for (const auto& exchange : exchanges_) expect(exchange->right(), "a message is wrong");
+  }
+  template <class Function>
+  static void wait_for(std::string& message, Function function) {
+    try {
+      function();
+    } catch (const Error& error) {
+      keep(message, error);
+    }
+  }
+
+ private:
+  static void keep(std::string& message, const Error& error) {
+    if (message.empty()) message = error.what();
+  }
+
+  Communicator& c_;
+  const Kind kind_;
+  std::vector<std::unique_ptr<Trial>> trials_;
+  std::vector<std::unique_ptr<Exchange>> exchanges_;
+};
+
 // Returns the message with which the calls ended; empty when all have succeeded.
 std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barrier<>& together,
                       const FakeCuda& fake) {
-  std::vector<std::unique_ptr<Trial>> trials;
-  for (const Case& what : scenario.cases) {
-    trials.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
-    trials.back()->place_on(on.copier);
-  }
-  std::vector<std::unique_ptr<Exchange>> exchanges;
-  for (const std::uint64_t count : scenario.messages)
-    exchanges.push_back(std::make_unique<Exchange>(c, on, count));
+  Calls calls(c, on, scenario);
+  GradientTrial gradients(c, on, scenario.setup.seed);
+  const auto run_gradients = [&](std::string& message) {
+    Calls::wait_for(message, [&] { gradients.run(); });
+  };
   together.arrive_and_wait();
   if (c.rank() == 0) scenario.strike(fake);
   together.arrive_and_wait();
   std::string message;
-  try {
-    for (const auto& trial : trials) trial->start(c);
-    for (const auto& exchange : exchanges) exchange->start();
-    if (scenario.kind == Kind::abort && c.rank() == 1) c.abort(Errc::aborted, "a test");
-  } catch (const Error& error) {
-    // What a start throws leaves the communicator unharmed: the others wait for this rank.
-    message = error.what();
-    c.abort(error.code(), error.what());
-  }
-  const auto wait_for = [&](auto function) {
-    try {
-      function();
-    } catch (const Error& error) {
-      if (message.empty()) message = error.what();
-    }
-  };
-  for (const auto& trial : trials) wait_for([&] { trial->work().wait(); });
-  for (const auto& exchange : exchanges) wait_for([&] { exchange->wait(); });
+  if (scenario.gradients_first) run_gradients(message);
+  calls.run(message);
+  if (!scenario.gradients_first) run_gradients(message);
   // A broken GPU cannot be read.
   together.arrive_and_wait();
   if (c.rank() == 0) fake.clear();
   together.arrive_and_wait();
   const bool readable = scenario.kind != Kind::gpu && scenario.kind != Kind::work;
-  if (message.empty() && readable)
-    for (const auto& trial : trials) {
-      const std::string problem = trial->problem();
-      expect(problem.empty(), problem);
-    }
-  if (message.empty() && readable)
-    for (const auto& exchange : exchanges) expect(exchange->right(), "a message is wrong");
+  if (!message.empty() || !readable) return message;
+  calls.check();
+  expect(gradients.right(), "a gradient is wrong");
   return message;
 }
 
 void run_seed(std::uint64_t seed) {
   const FakeCuda fake;
+  have_kernels();
   Scenario scenario(seed);
   std::mutex mutex;
   std::set<std::string> causes;
