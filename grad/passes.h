@@ -79,8 +79,8 @@ class Passes {
   // Makes gradients of what has arrived. Adds norms up if they are given.
   virtual void store(std::size_t bucket, std::span<const StoredPart> parts,
                      GradientNorms* norms) = 0;
-  // What is enqueued on the stream from here on finds the gradients of all buckets that have been
-  // stored. No stream: this waits for them.
+  // What is enqueued on the stream from here on comes after all that the step does with gradients
+  // so far. No stream: this waits for it.
   virtual void complete(std::optional<void*> stream) = 0;
 
   // Waits until nothing of a step is under way any more, at most this long. False: something is.

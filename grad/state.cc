@@ -129,14 +129,16 @@ void GradientBuckets::State::finish(std::optional<void*> stream) {
 void GradientBuckets::State::finish_step(std::optional<void*> stream) {
   if (const std::string what = collector_.close(accumulations_ > 0); !what.empty()) mistake(what);
   std::exception_ptr thrown;
-  if (collector_.phase() == Phase::finishing) {
-    try {
+  try {
+    if (collector_.phase() == Phase::local) {
+      setup_.passes->complete(stream);
+    } else {
       if (collector_.any_unused()) setup_.passes->order_after(stream.value_or(nullptr));
       thrown = finisher_.finish(stream);
-    } catch (...) {
-      failure_.keep_current(collector_.step());
-      throw;
     }
+  } catch (...) {
+    failure_.keep_current(collector_.step());
+    throw;
   }
   collector_.end_step();
   setup_.communicator.release_bulk(&setup_);

@@ -73,7 +73,6 @@ bool GpuPasses::take(std::size_t parameter, const void* gradient, void* stream) 
   const std::lock_guard lock(mutex_);
   Given& given = given_[parameter];
   if (given.step == step_) return false;
-  if (given.pending) make_wait(handle, readies_[parameter]);
   if (!gives_ && elsewhere) {
     make_wait(handle, last_);
     gpu().check(gpu().driver().copy_on_device(address_of(view.data), address_of(gradient),
@@ -134,6 +133,11 @@ void GpuPasses::await_ready(std::size_t parameter) {
   if (!given.pending) return;
   make_wait(stream_.get(), readies_[parameter]);
   given.pending = false;
+}
+
+void GpuPasses::await_all_ready() {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < given_.size(); ++i) await_ready(i);
 }
 
 const std::byte* GpuPasses::source_of(std::size_t arena, const LoadedPart& part) const noexcept {
@@ -211,6 +215,7 @@ void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, Gra
 
 void GpuPasses::complete(std::optional<void*> stream) {
   const device::Current current(gpu());
+  await_all_ready();
   record(last_, stream_.get());
   if (stream) return make_wait(handle_of(*stream), last_);
   const device::Status status = device::wait_for(last_, longest_wait);
@@ -224,8 +229,7 @@ bool GpuPasses::settle(std::chrono::milliseconds time) noexcept {
   if (!gpu().here()) return true;
   try {
     const device::Current current(gpu());
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < given_.size(); ++i) await_ready(i);
+    await_all_ready();
     record(last_, stream_.get());
     return device::wait_for(last_, time) != device::not_ready;
   } catch (const std::exception&) {

@@ -17,18 +17,16 @@ namespace rondo::grad {
 // stream, which each collective comes after and which then waits for its end. So what is on the
 // bucket stream never meets copies of the communicator. These orders join the program's streams:
 //
-//   what                         | comes after                      | so that
-//   a bucket's load              | ready events of its parameters   | gradients are complete
-//   all loads of a step          | the stream of begin_step(), and  | nothing of the program uses
-//                                | that of finish() for those that  | gradients that are not ready
-//                                | become unused there              |
-//   zeroing; a copy to a view in | the last use, and ready events   | no earlier step uses the view
-//   a step that gives nothing    | that nothing has waited for      |
-//   the bucket stream            | zeroing                          | loads find zeros
-//   the stream of finish()       | the last use                     | it finds the results
-//
-// A ready event is taken again only after its stream has waited for the old one, unless the bucket
-// stream has. So the newest event of a parameter stands for all.
+//   what                          | comes after                      | so that
+//   a bucket's load               | ready events of its parameters   | gradients are complete
+//   all loads of a step           | the stream of begin_step(), and  | nothing of the program uses
+//                                 | that of finish() for those that  | gradients that are not ready
+//                                 | become unused there              |
+//   zeroing, and a copy to a view | the last use; zeroing also after | no earlier work uses the
+//   view in a step that gives nothing  | ready events of its step         | the bucket stream |
+//   zeroing                          | loads find zeros the stream of finish()        | the last
+//   use, and ready events   | it finds the results, and may
+//                                 | that no load waits for           | use what it has given
 //
 // Locks: one mutex, held while work is enqueued, which does not block. After the constructor only
 // make_room_to_save() allocates or makes objects of CUDA. After a failure kernels that wait for the
@@ -60,7 +58,7 @@ class GpuPasses final : public Passes {
   struct Given {
     std::uint64_t step = 0;             // in which it was ready
     const std::byte* source = nullptr;  // in that step; null: its view
-    bool pending = false;               // nothing has waited for its event
+    bool pending = false;               // the bucket stream has not waited for its event
   };
 
   const device::Gpu& gpu() const noexcept { return kernels_.gpu(); }
@@ -68,6 +66,7 @@ class GpuPasses final : public Passes {
   void make_wait(device::StreamHandle stream, const device::Event& event);
   void record(device::Event& event, device::StreamHandle stream);
   void await_ready(std::size_t parameter);
+  void await_all_ready();
   // Where the bytes of a part come from.
   std::byte* saved_at(std::size_t arena, std::size_t offset) const noexcept;
   const std::byte* source_of(std::size_t arena, const LoadedPart& part) const noexcept;

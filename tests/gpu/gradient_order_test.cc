@@ -270,11 +270,13 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
     options.wire = DType::bf16;
     Rank rank(c, on, 1, options);
     GpuFloats first(on, count, 7), second(on, count, 8);
-    const auto local_step = [&](const device::Stream& stream, const GpuFloats& gradient) {
+    const auto local_step = [&](const device::Stream& stream, const GpuFloats& gradient,
+                                const device::Stream* zero = nullptr) {
       const GradientBuckets::Accumulation local(rank.buckets);
       rank.buckets.begin_step({.stream = stream.get()});
       rank.buckets.ready_on(0, stream.get(), gradient.buffer().data);
-      rank.buckets.finish_on(stream.get());
+      if (zero != nullptr) rank.buckets.zero_on(zero->get());
+      rank.buckets.finish_on(zero != nullptr ? zero->get() : stream.get());
     };
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
@@ -296,6 +298,29 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
     };
     with_a_late_copy(8, [&] { local_step(rank.b, second); });
     with_a_late_copy(0, [&] { rank.buckets.zero_on(rank.b.get()); });
+    // Zeroed in the middle of the step.
+    fake.hold(rank.a.get());
+    {
+      const LaterGo go(fake, rank.a, 20ms);
+      local_step(rank.a, first, &rank.b);
+      settle(on, rank.b);
+    }
+    settle(on, rank.a);
+    expect(rank.is(rank.view(0), 0), "zeroing came before the copy");
+    // What comes behind finish_on() may write to the gradient that was given.
+    fake.hold(rank.a.get());
+    {
+      const LaterGo go(fake, rank.a, 20ms);
+      const GradientBuckets::Accumulation local(rank.buckets);
+      rank.buckets.begin_step({.stream = rank.a.get()});
+      rank.buckets.ready_on(0, rank.a.get(), second.buffer().data);
+      rank.buckets.finish_on(rank.b.get());
+      rank.set(second.address(), 9, rank.b);
+      settle(on, rank.b);
+    }
+    settle(on, rank.a);
+    expect(rank.is(rank.view(0), 8), "the copy came too late");
+    second.set(8);
     // The sum of local steps travels, although the parameter is unused in this one.
     with_a_late_copy(7, [&] {
       const std::size_t unused[] = {0};
