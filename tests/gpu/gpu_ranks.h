@@ -111,4 +111,31 @@ inline void run_on_gpus(const Setup& setup, std::string_view what,
   });
 }
 
+// The same. Returns every rank's message; empty where it threw none.
+inline std::vector<std::string> messages_of(
+    const Setup& setup, const std::function<void(Communicator&, OnGpu&)>& function) {
+  std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
+  run_on_gpus(setup, "mistake", [&](Communicator& c, OnGpu& on) {
+    try {
+      function(c, on);
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(c.rank())] = error.what();
+    }
+  });
+  return messages;
+}
+
+// Throws std::runtime_error unless the function throws an Error with this code and text.
+template <class Function>
+void refused(Errc code, const std::string& text, Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    expect(error.code() == code && std::string(error.what()).find(text) != std::string::npos,
+           error.what());
+    return;
+  }
+  expect(false, "not refused: " + text);
+}
+
 }  // namespace rondo::testing

@@ -15,19 +15,6 @@ using namespace std::chrono_literals;
 
 constexpr Shape two_shapes[] = {{3000}, {500}};
 
-std::vector<std::string> messages_of(const Setup& setup,
-                                     const std::function<void(Communicator&, OnGpu&)>& function) {
-  std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
-  run_on_gpus(setup, "mistake", [&](Communicator& c, OnGpu& on) {
-    try {
-      function(c, on);
-    } catch (const Error& error) {
-      messages[static_cast<std::size_t>(c.rank())] = error.what();
-    }
-  });
-  return messages;
-}
-
 Setup fault_setup(int size = 2) {
   have_kernels();
   Setup setup;
@@ -67,16 +54,6 @@ TEST_CASE("gradients on a GPU: what is refused at once", "[gradients]") {
     std::vector<float> on_host(3000);
     OnGpu other(1);
     const GpuFloats elsewhere(other, 3000, 1), shorter(on, 100, 1), gradient(on, 3001, 1);
-    const auto refused = [&](Errc code, const std::string& text, auto function) {
-      try {
-        function();
-      } catch (const Error& error) {
-        expect(error.code() == code && std::string(error.what()).find(text) != std::string::npos,
-               error.what());
-        return;
-      }
-      expect(false, "not refused: " + text);
-    };
     const auto give = [&](const void* data) {
       return [&, data] { buckets.ready_on(0, stream.get(), data); };
     };
