@@ -167,6 +167,7 @@ class Calls {
 std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barrier<>& together,
                       const FakeCuda& fake) {
   Calls calls(c, on, scenario);
+  together.arrive_and_wait();  // ranks wait for each other no longer than their deadlines
   GradientTrial gradients(c, on, scenario.setup.seed);
   const auto run_gradients = [&](std::string& message) {
     Calls::wait_for(message, [&] { gradients.run(); });
