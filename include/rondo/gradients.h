@@ -186,18 +186,18 @@ class RONDO_API GradientBuckets {
   void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
   // The same on a GPU: the gradient is complete once the stream has done what has been enqueued
   // there. Any stream, another one for each parameter if the program likes. Never waits for the
-  // GPU. A gradient that is given with ready() must be in memory of that GPU, at an address of its
-  // type. It is copied when its bucket starts, by the kernel that also converts it. So do not touch
-  // it until the stream of finish_on() has reached that call, or finish() has returned; after an
-  // Error, until the buckets are destroyed. (In a local step, or with weight 0, it is copied on the
-  // stream at once.)
+  // GPU. A gradient that is given lies in memory of that GPU, at an address that is a multiple of
+  // the size of its elements. It is copied when its bucket starts, by the kernel that also converts
+  // it. So do not touch it until the stream of finish_on() has reached that call, or finish() has
+  // returned; after an Error, until the buckets are destroyed. (In a local step, or with weight 0,
+  // it is copied on the stream at once.)
   void ready_on(std::size_t parameter, void* stream);
   void ready_on(std::size_t parameter, void* stream, const void* gradient);
   // Waits for all buckets. Throws Error: what a collective throws; or, on every rank, that a
   // gradient was not ready, with its rank and parameter.
   void finish();
   // On a GPU: makes the stream wait for all gradients, instead of the host. A failure after that is
-  // thrown by a later call. Other memory of a failed step: see docs/gradients.md.
+  // thrown by a later call.
   void finish_on(void* stream);
   // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish. On a
   // GPU it is ordered by the legacy default stream.
