@@ -18,7 +18,7 @@ using Bytes = std::vector<std::byte>;
 
 // The kernels of Rondo, on the fake driver. A real one has them in the image.
 inline void have_kernels() {
-  if (FakeCuda::here()) register_device_kernels(FakeCuda());
+  if (FakeCuda::needs_kernels()) register_device_kernels(FakeCuda());
 }
 
 // A tensor of a model.
