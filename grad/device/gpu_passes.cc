@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/text.h"
 #include "device/pointer.h"
 
 namespace rondo::grad {
