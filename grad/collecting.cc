@@ -49,12 +49,12 @@ void Collector::check_unused(std::span<const std::size_t> unused) {
   }
 }
 
-void Collector::zero() {
+void Collector::zero(void* stream) {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::finishing || (phase_ == Phase::synchronized && (launching_ || next_ != 0)))
     setup_.refuse(fmt::format(
         "zero() in step {} after buckets have started: call it before the backward pass", step_));
-  setup_.storage.zero();
+  setup_.passes->zero(stream);
   std::fill(accumulated_.begin(), accumulated_.end(), false);
 }
 

@@ -45,7 +45,7 @@ class Collector {
 
   // Between steps. Refuses indices that do not exist or are named twice.
   void check_unused(std::span<const std::size_t> unused);
-  void zero();  // all gradients; refused once buckets have started
+  void zero(void* stream);  // all gradients; refused once buckets have started
 
   // Counts the step and marks unused parameters. The step accepts gradients only after open().
   void begin_step(const StepOptions& options);

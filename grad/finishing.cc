@@ -5,9 +5,6 @@
 
 #include <algorithm>
 
-#include "base/copy.h"
-#include "grad/wire.h"
-
 namespace rondo::grad {
 
 Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher, OrderLearner& order)
@@ -17,9 +14,11 @@ Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher, Order
       order_(order),
       norms_(setup),
       statistics_(setup.layout.buckets.size()),
-      exposed_(setup.layout.buckets.size()) {}
+      exposed_(setup.layout.buckets.size()) {
+  parts_.reserve(setup.parameters.size());
+}
 
-std::exception_ptr Finisher::finish() {
+std::exception_ptr Finisher::finish(std::optional<void*> stream) {
   const Clock::time_point called = Clock::now();
   in_callbacks_ = {};
   launcher_.start_rest();
@@ -29,15 +28,17 @@ std::exception_ptr Finisher::finish() {
   std::exception_ptr thrown;
   Clock::time_point waiting = called;
   for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) {
-    const Clock::time_point ended = launcher_.wait(bucket);
+    const Clock::time_point ended = launcher_.wait(bucket, !stream);
     exposed_[bucket] =
         std::max(ended - std::max(waiting, launcher_.launched_at(bucket)), Clock::duration::zero());
     take_in(bucket);
+    if (setup_.options.on_bucket) setup_.passes->complete(stream);
     if (!thrown) thrown = call_back(bucket);
     // With unused parameters finish() has waited for all buckets at once: then only the times of
     // their ends tell how long each of them took.
     waiting = launcher_.tells_unused() ? std::max(waiting, ended) : Clock::now();
   }
+  setup_.passes->complete(stream);
   note_buckets();
   order_.agree(setup_, collector_);
   launcher_.release();
@@ -50,28 +51,18 @@ void Finisher::take_in(std::size_t bucket) {
   const bool wire = setup_.storage.has_wire(range.arena), norms = setup_.options.norms;
   if (!wire && !norms && !launcher_.tells_unused()) return;
   if (wire) launcher_.send_again_if_too_large(bucket);
-  const Buffer travelled = setup_.storage.travelling(setup_.layout, bucket);
-  const DType type = setup_.layout.arenas[range.arena].type;
-  for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    std::byte* const values = setup_.storage.gradients(range.arena) + piece.offset;
-    const std::size_t count = piece.bytes / size_of(type);
-    if (launcher_.untouched(parameter)) {
-      if (!wire)
-        base::copy_bytes(values, setup_.storage.saved(range.arena) + piece.offset, piece.bytes);
-      continue;
-    }
-    const std::size_t before =
-        (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
-    if (wire)
-      decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type,
-                  launcher_.arrived_scale(bucket, parameter), reinterpret_cast<float*>(values),
-                  count);
-    if (norms) norms_.add(parameter, piece);
-  }
+  store(bucket);
   if (!norms) return;
   for (const std::size_t parameter : range.completed)
     if (!launcher_.untouched(parameter)) norms_.add_rest(parameter);
+}
+
+void Finisher::store(std::size_t bucket) {
+  parts_.clear();
+  for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters)
+    parts_.push_back({parameter, setup_.layout.piece(bucket, parameter),
+                      launcher_.untouched(parameter), launcher_.arrived_scale(bucket, parameter)});
+  setup_.passes->store(bucket, parts_, setup_.options.norms ? &norms_ : nullptr);
 }
 
 std::exception_ptr Finisher::call_back(std::size_t bucket) noexcept {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <optional>
+#include <vector>
 
 #include <rondo/gradients.h>
 
@@ -31,8 +33,8 @@ class Finisher {
   Finisher(Setup& setup, Collector& collector, Launcher& launcher, OrderLearner& order);
 
   void begin_step() { statistics_.begin_step(collector_.step(), collector_.begun()); }
-  // Collective. Returns the first exception of on_bucket.
-  std::exception_ptr finish();
+  // Collective. Returns the first exception of on_bucket. stream: see Passes::complete().
+  std::exception_ptr finish(std::optional<void*> stream);
 
   GradientNorms& norms() noexcept { return norms_; }
   const GradientNorms& norms() const noexcept { return norms_; }
@@ -41,6 +43,7 @@ class Finisher {
 
  private:
   void take_in(std::size_t bucket);
+  void store(std::size_t bucket);
   std::exception_ptr call_back(std::size_t bucket) noexcept;
   void warn_of_weights();
   void note_buckets();
@@ -51,6 +54,7 @@ class Finisher {
   OrderLearner& order_;
   GradientNorms norms_;
   Statistics statistics_;
+  std::vector<StoredPart> parts_;         // of the bucket that is being taken in
   std::vector<Clock::duration> exposed_;  // by bucket: how long finish() waited for it
   Clock::duration in_callbacks_{};        // in this step
   bool warned_ = false;

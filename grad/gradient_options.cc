@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "grad/device/bucket_kernels.h"
 #include "grad/layout.h"
 #include "grad/parameter_check.h"
 
@@ -28,16 +29,20 @@ OwnProblem refusal(const std::string& what, Errc code = Errc::invalid_argument) 
   return {code, fmt::format("gradient buckets: {}", what)};
 }
 
+std::string place_of(int device) {
+  return device < 0 ? "in host memory" : fmt::format("on GPU {}", device);
+}
+
 std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parameters) {
   if (auto problem = problem_of(parameters)) return problem;
   std::size_t bytes = 0;
   for (const Parameter& parameter : parameters) {
-    if (parameter.device >= 0)
-      return refusal(
-          fmt::format("parameter '{}' is on device {}: device buffers are not supported in this "
-                      "build; give it device -1 and copy its gradient to the host",
-                      parameter.name, parameter.device),
-          Errc::unsupported);
+    if (place_of(parameter.device) != place_of(parameters[0].device))
+      return refusal(fmt::format(
+          "parameter '{}' is {}, but '{}' is {}: the gradients of one GradientBuckets must all be "
+          "in host memory, or all on one GPU",
+          parameter.name, place_of(parameter.device), parameters[0].name,
+          place_of(parameters[0].device)));
     constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
     if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
       return refusal(
@@ -66,6 +71,25 @@ std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   return std::nullopt;
 }
 
+// What gradients on a GPU cannot have. Sums of squares have the same bits for all layouts only in
+// one order, which GPUs are slow at, and powers of f16 need the sizes of gradients on the host.
+std::optional<OwnProblem> problem_on_gpu(const GradientOptions& options, int device) {
+  if (options.norms)
+    return refusal(fmt::format("norms of gradients on GPU {} are not supported: leave "
+                               "GradientOptions::norms false, and compute them after finish()",
+                               device),
+                   Errc::unsupported);
+  if (options.wire == DType::f16)
+    return refusal(
+        fmt::format("gradients on GPU {} cannot travel as f16: use bf16, or no wire type", device),
+        Errc::unsupported);
+  auto problem = problem_of_gpu(device);
+  if (problem)
+    problem =
+        refusal(fmt::format("gradients are on GPU {}: {}", device, problem->text), problem->code);
+  return problem;
+}
+
 OpOptions operation_options(const GradientOptions& options, std::string_view tag) {
   OpOptions operation;
   operation.deadline = options.deadline;
@@ -73,22 +97,24 @@ OpOptions operation_options(const GradientOptions& options, std::string_view tag
   return operation;
 }
 
-std::uint64_t flags_of(const GradientOptions& options) {
+std::uint64_t flags_of(const GradientOptions& options, bool on_gpu) {
   const std::uint64_t wire = options.wire ? 1 + static_cast<std::uint64_t>(*options.wire) : 0;
   return static_cast<std::uint64_t>(options.averaging) | wire << 2 |
          static_cast<std::uint64_t>(options.error_feedback) << 8 |
          static_cast<std::uint64_t>(options.find_unused) << 9 |
-         static_cast<std::uint64_t>(options.rebuild) << 10;
+         static_cast<std::uint64_t>(options.rebuild) << 10 |
+         static_cast<std::uint64_t>(on_gpu) << 11;
 }
 
-std::string text_of(const GradientOptions& options) {
-  return fmt::format("with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}",
-                     options.first_bucket_bytes, options.bucket_bytes,
-                     averaging_names[static_cast<std::size_t>(options.averaging)],
-                     options.wire ? name_of(*options.wire) : "none",
-                     options.error_feedback ? ", error_feedback" : "",
-                     options.find_unused ? ", find_unused" : "",
-                     options.rebuild ? ", rebuild" : "");
+std::string text_of(const GradientOptions& options, bool on_gpu) {
+  return fmt::format(
+      "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}, "
+      "gradients {}",
+      options.first_bucket_bytes, options.bucket_bytes,
+      averaging_names[static_cast<std::size_t>(options.averaging)],
+      options.wire ? name_of(*options.wire) : "none",
+      options.error_feedback ? ", error_feedback" : "", options.find_unused ? ", find_unused" : "",
+      options.rebuild ? ", rebuild" : "", on_gpu ? "on a GPU" : "in host memory");
 }
 
 }  // namespace
@@ -97,11 +123,17 @@ std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter
                                const GradientOptions& options) {
   auto problem = problem_of_gradients(parameters);
   if (!problem) problem = problem_of(options);
+  const int device = device_of(parameters);
+  if (!problem && device >= 0) problem = problem_on_gpu(options, device);
   check_lists(communicator, parameters, problem);
   return parameters;
 }
 
-GradientOptions checked(Communicator& communicator, GradientOptions options) {
+int device_of(std::span<const Parameter> parameters) noexcept {
+  return parameters.empty() || parameters[0].device < 0 ? -1 : parameters[0].device;
+}
+
+GradientOptions checked(Communicator& communicator, GradientOptions options, int device) {
   for (std::size_t* cap : {&options.first_bucket_bytes, &options.bucket_bytes})
     *cap = std::max(cap_unit, *cap / cap_unit * cap_unit);
   if (!options.warn)
@@ -109,7 +141,7 @@ GradientOptions checked(Communicator& communicator, GradientOptions options) {
       std::fprintf(stderr, "rondo: %s\n", text.c_str());
     };
   const std::uint64_t said[] = {options.first_bucket_bytes / cap_unit,
-                                options.bucket_bytes / cap_unit, flags_of(options)};
+                                options.bucket_bytes / cap_unit, flags_of(options, device >= 0)};
   std::array<double, std::size(said) * agreement_elements> sums{};
   const auto part = [&](std::size_t i) {
     return std::span(sums).subspan(i * agreement_elements).first<agreement_elements>();
@@ -121,7 +153,8 @@ GradientOptions checked(Communicator& communicator, GradientOptions options) {
       .wait();
   for (std::size_t i = 0; i < std::size(said); ++i)
     if (!agreed(part(i), communicator.size()))
-      throw_disagreement(communicator, "gradient buckets", text_of(options), Priority::bulk);
+      throw_disagreement(communicator, "gradient buckets", text_of(options, device >= 0),
+                         Priority::bulk);
   return options;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <rondo/gradients.h>
@@ -13,9 +14,12 @@ namespace rondo::grad {
 std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter> parameters,
                                const GradientOptions& options);
 
-// Returns the options, with caps rounded, if all ranks have the same. Collective; otherwise throws
-// Error on every rank.
-GradientOptions checked(Communicator& communicator, GradientOptions options);
+// Where the gradients of such parameters are, as Buffer::device.
+int device_of(std::span<const Parameter> parameters) noexcept;
+
+// Returns the options, with caps rounded, if all ranks have the same, and gradients in host memory
+// on all ranks or on GPUs on all. Collective; otherwise throws Error on every rank.
+GradientOptions checked(Communicator& communicator, GradientOptions options, int device);
 
 // Returns a number that is the same on all ranks and that no other buckets made by rank 0's process
 // have. Collective.

@@ -24,19 +24,33 @@ std::uint64_t GradientBuckets::layout() const noexcept {
   return state_->layout_number();
 }
 void GradientBuckets::zero() {
-  state_->zero();
+  state_->zero(nullptr);
+}
+void GradientBuckets::zero_on(void* stream) {
+  state_->zero(stream);
 }
 void GradientBuckets::begin_step(const StepOptions& options) {
   state_->begin_step(options);
 }
 void GradientBuckets::ready(std::size_t parameter) {
-  state_->ready(parameter);
+  state_->ready(parameter, nullptr, nullptr);
 }
 void GradientBuckets::ready(std::size_t parameter, const void* gradient) {
-  state_->ready(parameter, gradient);
+  state_->check_not_null(parameter, gradient);
+  state_->ready(parameter, gradient, nullptr);
+}
+void GradientBuckets::ready_on(std::size_t parameter, void* stream) {
+  state_->ready(parameter, nullptr, stream);
+}
+void GradientBuckets::ready_on(std::size_t parameter, void* stream, const void* gradient) {
+  state_->check_not_null(parameter, gradient);
+  state_->ready(parameter, gradient, stream);
 }
 void GradientBuckets::finish() {
-  state_->finish();
+  state_->finish(std::nullopt);
+}
+void GradientBuckets::finish_on(void* stream) {
+  state_->finish(stream);
 }
 void GradientBuckets::step_without_data() {
   begin_step({.weight = 0});

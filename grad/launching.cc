@@ -11,7 +11,6 @@
 #include <rondo/agreement.h>
 #include <rondo/error.h>
 
-#include "base/copy.h"
 #include "grad/wire.h"
 
 namespace rondo::grad {
@@ -35,10 +34,12 @@ Launcher::Launcher(Setup& setup, Collector& collector, Failure& failure)
       usage_(setup),
       header_(header_elements + powers_.count()),
       flights_(setup.layout.buckets.size()),
-      ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {}
+      ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {
+  parts_.reserve(setup.parameters.size());
+}
 
 Launcher::~Launcher() {
-  const std::size_t launched = collector_.launched();
+  const std::size_t launched = setup_.passes->ends_in_finish() ? collector_.launched() : 0;
   for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) {
     settle(flights_[bucket].work);
     if (bucket < launched) ended_[bucket].wait(0, std::memory_order_acquire);
@@ -56,6 +57,8 @@ void Launcher::begin_step(const StepOptions& options) {
   const HeaderValues values = make_header(setup_.number, collector_.step(), options);
   std::copy(values.begin(), values.end(), header_.begin());
   powers_.begin_step(sizes());
+  // On a GPU it takes long to allocate. A rank that only gives zeros does so when it is needed.
+  if (!options.unused.empty()) setup_.passes->make_room_to_save();
   const Buffer buffer = buffer_of(std::span<double>(header_));
   header_work_ = setup_.communicator.all_reduce(buffer, buffer, ReduceOp::sum,
                                                 setup_.operation_options("gradients header"));
@@ -75,7 +78,7 @@ bool Launcher::header_arrived() {
   HeaderValues values;
   std::copy_n(header_.begin(), values.size(), values.begin());
   plan_ = make_plan(values, setup_.options.averaging, weight_, setup_.communicator.size());
-  if (usage_.travels(plan_)) setup_.storage.make_room_to_save();
+  if (usage_.travels(plan_) && plan_.silent) setup_.passes->make_room_to_save();
   if (plan_.agreed) measuring_ = !powers_.take(sizes(), plan_.active > 0);
   planned_ = true;
   return plan_.agreed;
@@ -111,50 +114,28 @@ void Launcher::launch(std::size_t bucket) {
     options.scale = plan_.scale;
     if (plan_.factor != 1) options.input_scale = plan_.factor;  // calls without one are remembered
   }
+  options.stream = setup_.passes->stream();
   const Buffer buffer = setup_.storage.travelling(setup_.layout, bucket);
   flights_[bucket].launched = Clock::now();
-  Work work =
+  flights_[bucket].work =
       setup_.communicator.all_reduce(buffer, buffer, wire ? ReduceOp::sum : plan_.op, options);
-  work.on_done([end = &ended_[bucket]](std::error_code) {
+  if (!setup_.passes->ends_in_finish()) return;
+  flights_[bucket].work.on_done([end = &ended_[bucket]](std::error_code) {
     end->store(Clock::now().time_since_epoch().count(), std::memory_order_release);
     end->notify_one();  // uses the address alone: a quick waiter may have freed the atomic
   });
-  flights_[bucket].work = std::move(work);
 }
 
-// Makes the bytes that travel from the gradients. Most buckets need no change.
+// Makes the bytes that travel from the gradients.
 void Launcher::contribute(std::size_t bucket) {
-  const BucketRange& range = setup_.layout.buckets[bucket];
-  if (setup_.storage.has_wire(range.arena)) return contribute_wire(bucket);
-  if (!plan_.silent && !collector_.any_unused()) return;
-  std::byte* const gradients = setup_.storage.gradients(range.arena);
-  for (const std::size_t parameter : range.parameters) {
+  parts_.clear();
+  for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters) {
     const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    if (piece.bytes == 0 || !contributes_zero(parameter)) continue;
-    std::byte* const values = gradients + piece.offset;
-    if (tells_unused())
-      base::copy_bytes(setup_.storage.saved(range.arena) + piece.offset, values, piece.bytes);
-    std::memset(values, 0, piece.bytes);
+    if (piece.bytes != 0)
+      parts_.push_back({parameter, piece, contributes_zero(parameter),
+                        powers_.power_of(bucket, parameter), powers_.largest(parameter)});
   }
-}
-
-void Launcher::contribute_wire(std::size_t bucket) {
-  const BucketRange& range = setup_.layout.buckets[bucket];
-  const Buffer wire = setup_.storage.travelling(setup_.layout, bucket);
-  for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    const std::size_t count = piece.bytes / sizeof(float);
-    if (count == 0) continue;
-    std::byte* const to = static_cast<std::byte*>(wire.data) +
-                          (piece.offset - range.offset) / sizeof(float) * size_of(wire.type);
-    if (contributes_zero(parameter))
-      std::memset(to, 0, count * size_of(wire.type));
-    else
-      encode_wire(
-          reinterpret_cast<const float*>(setup_.storage.gradients(range.arena) + piece.offset),
-          setup_.storage.residual(range.arena, piece.offset), plan_.wire_factor, to, wire.type,
-          count, powers_.power_of(bucket, parameter), powers_.largest(parameter));
-  }
+  setup_.passes->load(bucket, parts_, plan_.wire_factor, tells_unused());
 }
 
 void Launcher::start_rest() {
@@ -194,10 +175,13 @@ void Launcher::wait_for_usage() {
   if (tells_unused()) usage_.wait();
 }
 
-Launcher::Clock::time_point Launcher::wait(std::size_t bucket) {
-  flights_[bucket].work.wait();
-  // The thread that ended the bucket may not have written the time yet.
-  ended_[bucket].wait(0, std::memory_order_acquire);
+Launcher::Clock::time_point Launcher::wait(std::size_t bucket, bool on_host) {
+  setup_.passes->await(flights_[bucket].work, on_host);
+  if (setup_.passes->ends_in_finish())
+    // The thread that ended the bucket may not have written the time yet.
+    ended_[bucket].wait(0, std::memory_order_acquire);
+  else
+    ended_[bucket].store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   return ended_at(bucket);
 }
 
@@ -240,7 +224,7 @@ void Launcher::send_again_if_too_large(std::size_t bucket) {
     if (residual != nullptr && piece.bytes != 0 && !contributes_zero(parameter))
       std::memset(residual, 0, piece.bytes);
   }
-  contribute_wire(bucket);
+  contribute(bucket);
   setup_.communicator
       .all_reduce(wire, wire, ReduceOp::sum, setup_.operation_options("gradients bucket again"))
       .wait();

@@ -31,6 +31,7 @@ namespace rondo::grad {
 // reads it under its lock. Everything else on the step thread.
 // Locks: none of its own. run() takes the collector's once for each bucket, to hand over. The
 // function that notes the end of a bucket runs on whatever thread ends it, and writes one atomic.
+// (With gradients on a GPU there is none: a bucket may end when a later step runs.)
 // Failure: what run() throws is kept as the failure of the step, and all ranks know it. Other
 // functions throw what a collective throws. The destructor waits for all collectives: they borrow
 // the gradients, and so it must run before the storage goes.
@@ -56,8 +57,9 @@ class Launcher {
   // Error(mismatch) on every rank when ranks differ in step, check or buckets.
   void start_rest();
   void wait_for_usage();
-  // Waits for a bucket. Returns when it ended.
-  Clock::time_point wait(std::size_t bucket);
+  // Waits for a bucket as Passes::await() does. Returns when it ended, or for a GPU when this
+  // returned.
+  Clock::time_point wait(std::size_t bucket, bool on_host);
   // A sum of f16 that has overflowed travels once more, with smaller powers. Same on all ranks.
   void send_again_if_too_large(std::size_t bucket);
   void release();  // all handles at once, after a step
@@ -87,7 +89,6 @@ class Launcher {
   bool header_arrived();
   void launch(std::size_t bucket);
   void contribute(std::size_t bucket);
-  void contribute_wire(std::size_t bucket);
   bool contributes_zero(std::size_t parameter) const noexcept {
     return plan_.silent || collector_.gives_nothing(parameter);
   }
@@ -110,6 +111,7 @@ class Launcher {
   StepPlan plan_;
   bool measuring_ = false;  // buckets wait for finish(), which compares sizes first
   std::vector<Flight> flights_;
+  std::vector<LoadedPart> parts_;  // of the bucket that is being started
   // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about
   // to write here when wait() returns on another one.
   std::unique_ptr<std::atomic<Clock::rep>[]> ended_;

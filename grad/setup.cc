@@ -3,29 +3,49 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <rondo/error.h>
 
+#include "device/keep.h"
+#include "grad/device/gpu_passes.h"
 #include "grad/failure.h"
 #include "grad/gradient_options.h"
+#include "grad/host_passes.h"
 
 namespace rondo::grad {
 
 namespace {
 
-// All ranks need equally much memory, but one rank alone may fail to get it.
-Storage allocated(Communicator& communicator, const GradientLayout& layout,
-                  const GradientOptions& options) {
+constexpr std::chrono::milliseconds settle_time{10'000};
+
+// All ranks need the same, but one rank alone may fail to get it.
+template <class Make>
+auto made(Communicator& communicator, Make make) {
   try {
-    Storage storage(communicator, layout, options.wire, options.error_feedback);
-    if (options.find_unused) storage.make_room_to_save();
-    return storage;
+    return make();
   } catch (const std::exception& error) {
     tell_all(communicator,
              fmt::format("rank {}: gradient buckets: {}", communicator.rank(), error.what()));
     throw;
   }
+}
+
+std::unique_ptr<Storage> make_storage(const Setup& setup) {
+  return std::make_unique<Storage>(setup.communicator, device_of(setup.parameters), setup.layout,
+                                   setup.options.wire, setup.options.error_feedback);
+}
+
+// The one place that chooses between the processor and a GPU.
+std::unique_ptr<Passes> make_passes(const Setup& setup) {
+  std::unique_ptr<Passes> passes;
+  if (setup.storage.device() < 0)
+    passes = std::make_unique<HostPasses>(setup);
+  else
+    passes = std::make_unique<GpuPasses>(setup, setup.storage.device());
+  if (setup.options.find_unused) passes->make_room_to_save();
+  return passes;
 }
 
 std::string title_of(std::uint64_t number, const std::vector<Parameter>& parameters) {
@@ -40,15 +60,21 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
              GradientOptions its_options)
     : communicator(its_communicator),
       parameters(checked(communicator, std::move(its_parameters), its_options)),
-      options(checked(communicator, std::move(its_options))),
+      options(checked(communicator, std::move(its_options), device_of(parameters))),
       layout(make_layout(parameters, reverse_order(parameters.size()), options.first_bucket_bytes,
                          options.bucket_bytes)),
-      storage(allocated(communicator, layout, options)),
+      memory(made(communicator, [&] { return make_storage(*this); })),
+      storage(*memory),
       number(agreed_number(communicator, options)),
-      title(title_of(number, parameters)) {}
+      title(title_of(number, parameters)),
+      passes(made(communicator, [&] { return make_passes(*this); })) {}
 
 Setup::~Setup() {
   communicator.release_bulk(this);
+  const bool bounded = options.deadline.count() > 0;
+  if (passes->settle(bounded ? std::min(options.deadline, settle_time) : settle_time)) return;
+  device::keep_until_exit(std::move(passes));
+  device::keep_until_exit(std::move(memory));
 }
 
 void Setup::refuse(const std::string& what) const {
@@ -65,7 +91,8 @@ void Setup::check_index(std::string_view call, std::size_t parameter) const {
 Buffer Setup::gradient(std::size_t parameter) const {
   const GradientPlace& place = layout.places[parameter];
   const DType type = parameters[parameter].type;
-  return {storage.gradients(place.arena) + place.offset, place.bytes / size_of(type), type};
+  return {storage.gradients(place.arena) + place.offset, place.bytes / size_of(type), type,
+          storage.device()};
 }
 
 OpOptions Setup::operation_options(std::string_view tag) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,11 +10,13 @@
 #include <rondo/gradients.h>
 
 #include "grad/layout.h"
+#include "grad/passes.h"
 #include "grad/storage.h"
 
 namespace rondo::grad {
 
-// What all phases of a step share: the communicator, the parameters, the options and the memory.
+// What all phases of a step share: the communicator, the parameters, the options, the memory, and
+// what is done with its bytes.
 // Each phase holds a reference; the setup outlives them all.
 //
 // Threads: the constructor and the destructor run on the step thread, the one that calls
@@ -25,7 +28,9 @@ struct Setup {
   Setup(Communicator& communicator, std::vector<Parameter> parameters, GradientOptions options);
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
-  ~Setup();  // releases the order of bulk operations
+  // Releases the order of bulk operations. Waits for a GPU until the deadline of the options, at
+  // most 10 s: what it may still use after that is never freed.
+  ~Setup();
 
   // Throws Error(invalid_argument) with the name of this rank. Other ranks do not learn of it.
   [[noreturn]] void refuse(const std::string& what) const;
@@ -41,9 +46,11 @@ struct Setup {
   const std::vector<Parameter> parameters;
   const GradientOptions options;
   GradientLayout layout;
-  Storage storage;
+  std::unique_ptr<Storage> memory;
+  Storage& storage;
   const std::uint64_t number;  // tells these buckets from others on the communicator
   const std::string title;     // names these buckets in messages
+  std::unique_ptr<Passes> passes;
 };
 
 }  // namespace rondo::grad

@@ -8,7 +8,7 @@
 
 #include <rondo/error.h>
 
-#include "base/copy.h"
+#include "base/log.h"
 
 namespace rondo {
 
@@ -60,12 +60,14 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
     setup_.refuse(fmt::format("begin_step(): step {} has not been finished; call finish() first",
                               collector_.step()));
   check_options(options);
+  setup_.passes->check_stream("begin_step()", options.stream);
   collector_.check_unused(options.unused);
   const bool travels = accumulations_ == 0;
   if (travels) setup_.communicator.reserve_bulk(&setup_, setup_.title);
   try {
     order_.rebuild(setup_);
     collector_.begin_step(options);
+    setup_.passes->begin_step(options.stream, travels && options.weight > 0);
     if (travels) {
       finisher_.begin_step();
       launcher_.begin_step(options);
@@ -77,40 +79,82 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
   }
 }
 
-void GradientBuckets::State::ready(std::size_t parameter) {
+void GradientBuckets::State::zero(void* stream) {
+  failure_.check();
+  setup_.passes->check_stream("zero()", stream);
+  collector_.zero(stream);
+}
+
+void GradientBuckets::State::ready(std::size_t parameter, const void* gradient, void* stream) {
   setup_.check_index("ready", parameter);
+  if (setup_.passes->takes(gradient)) take(parameter, gradient, stream);
   const grad::Collector::Ready ready = collector_.ready(parameter, launcher_.header());
   if (ready.mistaken) mistake(collector_.mistake_of(parameter));
   if (ready.launch) launcher_.run(*ready.launch);
 }
 
-void GradientBuckets::State::ready(std::size_t parameter, const void* gradient) {
-  const Buffer view = this->gradient(parameter);
-  const std::size_t bytes = view.count * size_of(view.type);
-  if (gradient == nullptr && bytes != 0)
-    setup_.refuse(
-        fmt::format("ready(): the gradient of '{}' is null", setup_.parameters[parameter].name));
-  // A view that may already be on its way must not be written to.
-  if (gradient != view.data && collector_.is_waiting(parameter))
-    base::copy_bytes(static_cast<std::byte*>(view.data), static_cast<const std::byte*>(gradient),
-                     bytes);
-  ready(parameter);
+// Memory that may already be on its way must not be written to.
+void GradientBuckets::State::take(std::size_t parameter, const void* gradient, void* stream) {
+  failure_.check();
+  setup_.passes->check_stream("ready()", stream);
+  setup_.passes->check_gradient(parameter, gradient);
+  if (!collector_.is_waiting(parameter)) return;
+  bool taken = false;
+  try {
+    taken = setup_.passes->take(parameter, gradient, stream);
+  } catch (...) {
+    failure_.keep_current(collector_.step());
+    throw;
+  }
+  // Another thread is about to say the same.
+  if (!taken) mistake(collector_.mistake_of(parameter));
 }
 
-void GradientBuckets::State::finish() {
+void GradientBuckets::State::check_not_null(std::size_t parameter, const void* gradient) const {
+  if (gradient == nullptr && this->gradient(parameter).count != 0)
+    setup_.refuse(
+        fmt::format("ready(): the gradient of '{}' is null", setup_.parameters[parameter].name));
+}
+
+void GradientBuckets::State::finish(std::optional<void*> stream) {
+  if (stream) setup_.passes->check_stream("finish_on()", *stream);
+  try {
+    finish_step(stream);
+  } catch (...) {
+    settle_after_failure();
+    throw;
+  }
+}
+
+void GradientBuckets::State::finish_step(std::optional<void*> stream) {
   if (const std::string what = collector_.close(accumulations_ > 0); !what.empty()) mistake(what);
   std::exception_ptr thrown;
-  if (collector_.phase() == Phase::finishing) {
-    try {
-      thrown = finisher_.finish();
-    } catch (...) {
-      failure_.keep_current(collector_.step());
-      throw;
+  try {
+    if (collector_.phase() == Phase::local) {
+      setup_.passes->complete(stream);
+    } else {
+      if (collector_.any_unused()) setup_.passes->order_after(stream.value_or(nullptr));
+      thrown = finisher_.finish(stream);
     }
+  } catch (...) {
+    failure_.keep_current(collector_.step());
+    throw;
   }
   collector_.end_step();
   setup_.communicator.release_bulk(&setup_);
   if (thrown) std::rethrow_exception(thrown);
+}
+
+// Kernels that wait for streams of the program may still be enqueued. They read gradients that the
+// program may free when it gets the error.
+void GradientBuckets::State::settle_after_failure() noexcept {
+  constexpr std::chrono::milliseconds patience{500};
+  if (!failure_.happened() || setup_.passes->settle(patience)) return;
+  base::log_line(
+      base::LogLevel::warning,
+      fmt::format("rank {}: GPU {} has not done its work {} ms after a step of gradient "
+                  "buckets has failed: do not free gradients before it is idle",
+                  setup_.communicator.rank(), setup_.storage.device(), patience.count()));
 }
 
 void GradientBuckets::State::mistake(const std::string& what) {

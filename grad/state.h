@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,12 +38,14 @@ class GradientBuckets::State {
   Buffer gradient(std::size_t parameter) const;
   std::uint64_t layout_number() const noexcept { return order_.layout_number(); }
   std::string describe() const { return grad::describe(setup_.layout, setup_.parameters); }
-  void zero() { collector_.zero(); }
+  void zero(void* stream);
 
   void begin_step(const StepOptions& options);
-  void ready(std::size_t parameter);
-  void ready(std::size_t parameter, const void* gradient);
-  void finish();
+  // gradient: null: it lies in its view.
+  void ready(std::size_t parameter, const void* gradient, void* stream);
+  void check_not_null(std::size_t parameter, const void* gradient) const;
+  // No stream: waits for the gradients.
+  void finish(std::optional<void*> stream);
   void abandon_step(std::string_view why) noexcept;
   void begin_accumulation();
   void end_accumulation() noexcept { --accumulations_; }
@@ -55,6 +58,9 @@ class GradientBuckets::State {
 
  private:
   void check_options(const StepOptions& options) const;
+  void take(std::size_t parameter, const void* gradient, void* stream);
+  void finish_step(std::optional<void*> stream);
+  void settle_after_failure() noexcept;
   // Ends the step on all ranks.
   [[noreturn]] void mistake(const std::string& what);
 

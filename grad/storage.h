@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory behind a layout. It never moves, so views of gradients stay valid.
+// The memory behind a layout, of the host or of a GPU. It never moves, so views of gradients stay
+// valid. Passes (passes.h) read and write it.
 #pragma once
 
 #include <cstddef>
@@ -14,38 +15,36 @@
 
 namespace rondo::grad {
 
-// Owns the arenas of gradients, and beside them the arenas in the wire type, the residuals of error
-// feedback and the saved contents of gradients.
+// Owns the arenas of gradients, and beside them the arenas in the wire type and the residuals of
+// error feedback.
 //
 // Threads: thread-bound; accessors may be called by any thread, at once. Locks: none.
-// Failure: the constructor and make_room_to_save() throw when there is no memory.
+// Failure: the constructor throws when there is no memory.
 class Storage {
  public:
-  // With a wire type, gradients of f32 get a second arena of that type. With `residuals` they get
-  // one more for rounding errors.
-  Storage(Communicator& communicator, const GradientLayout& layout, std::optional<DType> wire,
-          bool residuals);
+  // device: of all memory, as Buffer::device. With a wire type, gradients of f32 get a second arena
+  // of that type. With `residuals` they get one more for rounding errors.
+  Storage(Communicator& communicator, int device, const GradientLayout& layout,
+          std::optional<DType> wire, bool residuals);
 
+  int device() const noexcept { return device_; }
   std::byte* gradients(std::size_t arena) const noexcept;
   // The bytes of a bucket that travel: the gradients themselves, or their copy in the wire type.
   Buffer travelling(const GradientLayout& layout, std::size_t bucket) const noexcept;
+  // Where that has what belongs to byte `offset` of the arena.
+  std::byte* travelling_at(const GradientLayout& layout, std::size_t bucket,
+                           std::size_t offset) const noexcept;
   bool has_wire(std::size_t arena) const noexcept { return blocks_[arena].wire.data() != nullptr; }
   // Null without error feedback.
   float* residual(std::size_t arena, std::size_t offset) const noexcept;
-
-  // Allocates what saved() returns: room for the former contents of gradients that are overwritten
-  // and may have to be restored.
-  void make_room_to_save();
-  std::byte* saved(std::size_t arena) const noexcept;
-
-  void zero();
 
  private:
   struct Block {
     DType type = DType::f32, wire_type = DType::f32;
     std::size_t bytes = 0;
-    Memory gradients, wire, residual, saved;
+    Memory gradients, wire, residual;
   };
+  int device_;
   std::vector<Block> blocks_;  // by arena
 };
 

@@ -6,9 +6,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include <rondo/convert.h>
+
+#include "grad/wire_elements.h"
 
 namespace rondo::grad {
 
@@ -18,25 +19,18 @@ namespace {
 constexpr std::size_t tile = 2048;
 using Tile = std::array<float, tile>;
 
-// Bit for bit what arithmetic in f64, rounded to f32 once, gives: where the factor is an f32, a
-// product of two f32 has one rounding too.
+// Bit for bit what arithmetic in f64, rounded to f32 once, gives.
 void multiply(const float* in, double factor, float* out, std::size_t count) {
-  const auto narrow = static_cast<float>(factor);
-  if (static_cast<double>(narrow) == factor) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * narrow;
+  if (is_f32(factor)) {
+    const auto narrow = static_cast<float>(factor);
+    for (std::size_t i = 0; i < count; ++i) out[i] = times(in[i], narrow);
   } else {
-    for (std::size_t i = 0; i < count; ++i)
-      out[i] = static_cast<float>(static_cast<double>(in[i]) * factor);
+    for (std::size_t i = 0; i < count; ++i) out[i] = times(in[i], factor);
   }
 }
 
-// residual = wanted - given, where that is finite. Comparisons with NaN are false.
 void keep_loss(const Tile& wanted, const Tile& given, float* residual, std::size_t count) {
-  constexpr float most = std::numeric_limits<float>::max();
-  for (std::size_t i = 0; i < count; ++i) {
-    const float lost = wanted[i] - given[i];
-    residual[i] = lost >= -most && lost <= most ? lost : 0.0f;
-  }
+  for (std::size_t i = 0; i < count; ++i) residual[i] = lost_by(wanted[i], given[i]);
 }
 
 // Compares bits, which rise with the absolute value: compilers vectorize comparisons of integers.
@@ -64,7 +58,7 @@ void encode_wire(const float* gradient, float* residual, double scale, void* wir
   for (std::size_t at = 0; at < count; at += tile) {
     const std::size_t now = std::min(tile, count - at);
     std::byte* const to = static_cast<std::byte*>(wire) + at * size_of(wire_type);
-    for (std::size_t i = 0; i < now; ++i) wanted[i] = gradient[at + i] * factor;
+    for (std::size_t i = 0; i < now; ++i) wanted[i] = times(gradient[at + i], factor);
     if (residual != nullptr)
       for (std::size_t i = 0; i < now; ++i) wanted[i] += residual[at + i];
     if (largest != nullptr) *largest = larger_finite(wanted.data(), now, *largest);

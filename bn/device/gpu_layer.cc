@@ -6,8 +6,8 @@
 #include <rondo/error.h>
 #include <utility>
 
-#include "base/text.h"
 #include "device/keep.h"
+#include "device/pointer.h"
 
 namespace rondo::bn {
 
@@ -84,29 +84,8 @@ bool GpuLayer::is_captured() const {
 }
 
 std::string GpuLayer::problem_of(const void* data, std::size_t bytes) const {
-  // CUpointer_attribute and CUmemorytype.
-  constexpr int memory_type = 2, device_ordinal = 9, range_start = 11, range_bytes = 12;
-  constexpr unsigned device_memory = 2;
-  unsigned type = 0;
-  int ordinal = -1;
-  device::Address start = 0;
-  std::size_t range = 0;
-  int attributes[] = {memory_type, device_ordinal, range_start, range_bytes};
-  void* values[] = {&type, &ordinal, &start, &range};
   const device::Current current(gpu());
-  const auto address = reinterpret_cast<device::Address>(data);
-  gpu().check(gpu().driver().pointer_get_attributes(4, attributes, values, address),
-              "cuPointerGetAttributes");
-  if (type != device_memory)
-    return fmt::format("is in host memory, but the layer is on GPU {}", gpu().ordinal());
-  if (ordinal != gpu().ordinal())
-    return fmt::format("is in memory of GPU {}, but the layer is on GPU {}", ordinal,
-                       gpu().ordinal());
-  if (range != 0 && bytes > range - (address - start))
-    return fmt::format("has {}, but its memory on GPU {} ends after {}",
-                       base::describe_bytes(bytes), ordinal,
-                       base::describe_bytes(range - (address - start)));
-  return {};
+  return device::problem_of_memory(gpu(), data, bytes, "the layer is");
 }
 
 void GpuLayer::begin(GpuRecord* record) {

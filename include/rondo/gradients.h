@@ -69,7 +69,8 @@ struct RONDO_API GradientOptions {
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever
   // they meet. None: gradients travel in their own type. With f16 each parameter is multiplied by
-  // its own power of two, so that small gradients keep their digits and sums do not overflow.
+  // its own power of two, so that small gradients keep their digits and sums do not overflow. Not
+  // f16 on a GPU.
   std::optional<DType> wire{};
   // What rounding to the wire type loses is added in the next step; needs wire.
   bool error_feedback = false;
@@ -77,10 +78,11 @@ struct RONDO_API GradientOptions {
   bool find_unused = false;
   // After the first synchronized step buckets start in rank 0's order of readiness.
   bool rebuild = true;
-  bool norms = false;                     // norms are computed as buckets arrive
+  bool norms = false;                     // norms are computed as buckets arrive; not on a GPU
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
   // finish() calls it on its own thread, in the order of buckets, while later buckets are under way
   // (with find_unused: once all have arrived). finish() throws its exception again after the step.
+  // With finish_on() the gradients are final for what it enqueues on that stream.
   std::function<void(const CompletedBucket&)> on_bucket{};
   std::function<void(const std::string&)> warn{};  // on rank 0; default: standard error
 };
@@ -96,6 +98,10 @@ struct StepOptions {
   std::span<const std::size_t> unused{};
   // Any number that must be the same on all ranks, as a hash of which layers train.
   std::uint64_t check = 0;
+  // For gradients on a GPU: a CUDA stream. What has been enqueued there comes before everything
+  // that the step does with gradients for which nobody calls ready(). Null: the legacy default
+  // stream.
+  void* stream = nullptr;
 };
 
 // Cuts the gradients of a model into buckets, starts their all-reduce while the backward pass still
@@ -109,10 +115,26 @@ struct StepOptions {
 //     backward: add to buckets.gradient(i), then buckets.ready(i), in any order, from any thread
 //     buckets.finish();  // gradients are averaged: run the optimizer
 //
-// Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and
-// device; nothing is copied. Every rank must make the same calls. After a mistake (a gradient never
-// ready or ready twice, models or steps that differ) every rank throws an Error that names rank and
+// Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type;
+// nothing is copied. Every rank must make the same calls. After a mistake (a gradient never ready
+// or ready twice, models or steps that differ) every rank throws an Error that names rank and
 // parameter.
+//
+// On a GPU: with Parameter::device the memory of the buckets is on that GPU, which all parameters
+// name; ranks may use different ones. Each call takes a CUDA stream that orders it; without one, or
+// with null, that is the legacy default stream:
+//
+//   buckets.begin_step({.stream = stream});
+//   buckets.zero_on(stream);
+//   kernels of the backward pass add to buckets.gradient(i); then buckets.ready_on(i, any stream)
+//   buckets.finish_on(stream);  // kernels on `stream` find averages from here on: the optimizer
+//
+// The host waits for the GPU only in finish(). finish_on() returns when the last copy is enqueued.
+// Other streams that use gradients must come after that one. A stream that is being captured is
+// refused with Error(unsupported). Host memory ignores streams.
+//
+//   Wrong: buckets.finish_on(a); optimizer on stream b
+//   Right: the same with an event of stream a for which b waits, or buckets.finish_on(b)
 //
 // Operations run in the bulk lane and start when gradients are ready. So between begin_step() and
 // finish() every other bulk operation on the communicator throws Error(invalid_argument), and so
@@ -129,13 +151,15 @@ class RONDO_API GradientBuckets {
   class State;
 
  public:
-  // Collective: compares parameters and options of all ranks. Throws Error(mismatch,
-  // invalid_argument, unsupported for device >= 0), on every rank even if only one of them is
-  // wrong.
+  // Collective: compares parameters and options of all ranks, and whether gradients are on GPUs.
+  // Throws Error(mismatch, invalid_argument), on every rank even if only one of them is wrong;
+  // Error(unsupported) for norms or f16 on the wire on a GPU, without a CUDA driver, and in a build
+  // without kernels for GPUs.
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
-  // Waits for buckets under way, at most until their deadlines. If an exception leaves a step and
+  // Waits for buckets under way, at most until their deadlines, and for their GPU at most 10 s
+  // more: memory that it may still use after that is never freed. If an exception leaves a step and
   // destroys the buckets, the step ends on all ranks at once. A destructor cannot know the
   // exception's what(): use step() for that.
   ~GradientBuckets();
@@ -147,7 +171,10 @@ class RONDO_API GradientBuckets {
   // How often the order in which buckets start has changed; begin_step() may change it once.
   // Bucket numbers change with the order, addresses do not.
   std::uint64_t layout() const noexcept;
-  void zero();  // sets all gradients to 0; refused once buckets have started
+  // Sets all gradients to 0; refused once buckets have started. On a GPU it comes after everything
+  // that Rondo has enqueued for them before.
+  void zero();
+  void zero_on(void* stream);
 
   void begin_step(const StepOptions& options = {});
   // Says that the gradient of this parameter is complete on this rank. Do not touch it until
@@ -157,10 +184,23 @@ class RONDO_API GradientBuckets {
   // twice in a step; the latter ends the step on all ranks.
   void ready(std::size_t parameter);
   void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
+  // The same on a GPU: the gradient is complete once the stream has done what has been enqueued
+  // there. Any stream, another one for each parameter if the program likes. Never waits for the
+  // GPU. A gradient that is given lies in memory of that GPU, at an address that is a multiple of
+  // the size of its elements. It is copied when its bucket starts, by the kernel that also converts
+  // it. So do not touch it until the stream of finish_on() has reached that call, or finish() has
+  // returned; after an Error, until the buckets are destroyed. (In a local step, or with weight 0,
+  // it is copied on the stream at once.)
+  void ready_on(std::size_t parameter, void* stream);
+  void ready_on(std::size_t parameter, void* stream, const void* gradient);
   // Waits for all buckets. Throws Error: what a collective throws; or, on every rank, that a
   // gradient was not ready, with its rank and parameter.
   void finish();
-  // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish.
+  // On a GPU: makes the stream wait for all gradients, instead of the host. A failure after that is
+  // thrown by a later call.
+  void finish_on(void* stream);
+  // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish. On a
+  // GPU it is ordered by the legacy default stream.
   void step_without_data();
   // Calls begin_step, body() and finish. An exception of body ends the step on all ranks at once,
   // with its what() as the cause, and is thrown again here.

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "catch.h"
-#include "gpu/gpu_ranks.h"
+#include "gpu/gradient_trial.h"
 #include "support/draw.h"
 #include "support/effort.h"
 #include "support/trial.h"
@@ -24,7 +24,8 @@ constexpr const char* functions[] = {
     "cuMemcpyDtoHAsync",   "cuMemcpyHtoDAsync",      "cuEventRecord",
     "cuEventQuery",        "cuStreamWaitEvent",      "cuLaunchHostFunc",
     "cuMemHostAlloc",      "cuEventCreate",          "cuStreamCreateWithPriority",
-    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain"};
+    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain",
+    "cuLaunchKernel",      "cuMemsetD8Async"};
 
 enum class Kind { function, work, gpu, held, abort };
 
@@ -49,6 +50,7 @@ struct Scenario {
       call.priority = draw(3) == 0 ? Priority::urgent : Priority::bulk;
       cases.push_back(call);
     }
+    gradients_first = Draw(seed, 2)(2) == 0;
     for (std::uint64_t i = draw(4); i > 0; --i)
       messages.push_back(1 + draw(draw.one_of<std::uint64_t>({4, 1000, 16'000, 300'000})));
   }
@@ -69,6 +71,7 @@ struct Scenario {
   Kind kind{};
   std::uint64_t calls = 0;
   std::vector<Case> cases;
+  bool gradients_first = false;  // steps of gradient buckets before these calls, or behind them
   std::vector<std::uint64_t> messages;  // how many elements each rank sends to the next one
 };
 
@@ -108,56 +111,88 @@ void mend(const FakeCuda& fake) {
   for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
 }
 
+// Starts all, and waits for all.
+class Calls {
+ public:
+  Calls(Communicator& c, OnGpu& on, const Scenario& scenario) : c_(c), kind_(scenario.kind) {
+    for (const Case& what : scenario.cases) {
+      trials_.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
+      trials_.back()->place_on(on.copier);
+    }
+    for (const std::uint64_t count : scenario.messages)
+      exchanges_.push_back(std::make_unique<Exchange>(c, on, count));
+  }
+
+  // What a start throws leaves the communicator unharmed: the others wait for this rank.
+  void run(std::string& message) {
+    try {
+      for (const auto& trial : trials_) trial->start(c_);
+      for (const auto& exchange : exchanges_) exchange->start();
+      if (kind_ == Kind::abort && c_.rank() == 1) c_.abort(Errc::aborted, "a test");
+    } catch (const Error& error) {
+      keep(message, error);
+      c_.abort(error.code(), error.what());
+    }
+    for (const auto& trial : trials_) wait_for(message, [&] { trial->work().wait(); });
+    for (const auto& exchange : exchanges_) wait_for(message, [&] { exchange->wait(); });
+  }
+  void check() {
+    for (const auto& trial : trials_) {
+      const std::string problem = trial->problem();
+      expect(problem.empty(), problem);
+    }
+    for (const auto& exchange : exchanges_) expect(exchange->right(), "a message is wrong");
+  }
+  template <class Function>
+  static void wait_for(std::string& message, Function function) {
+    try {
+      function();
+    } catch (const Error& error) {
+      keep(message, error);
+    }
+  }
+
+ private:
+  static void keep(std::string& message, const Error& error) {
+    if (message.empty()) message = error.what();
+  }
+
+  Communicator& c_;
+  const Kind kind_;
+  std::vector<std::unique_ptr<Trial>> trials_;
+  std::vector<std::unique_ptr<Exchange>> exchanges_;
+};
+
 // Returns the message with which the calls ended; empty when all have succeeded.
 std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barrier<>& together,
                       const FakeCuda& fake) {
-  std::vector<std::unique_ptr<Trial>> trials;
-  for (const Case& what : scenario.cases) {
-    trials.push_back(std::make_unique<Trial>(what, c.rank(), c.size()));
-    trials.back()->place_on(on.copier);
-  }
-  std::vector<std::unique_ptr<Exchange>> exchanges;
-  for (const std::uint64_t count : scenario.messages)
-    exchanges.push_back(std::make_unique<Exchange>(c, on, count));
+  Calls calls(c, on, scenario);
+  together.arrive_and_wait();  // ranks wait for each other no longer than their deadlines
+  GradientTrial gradients(c, on, scenario.setup.seed);
+  const auto run_gradients = [&](std::string& message) {
+    Calls::wait_for(message, [&] { gradients.run(); });
+  };
   together.arrive_and_wait();
   if (c.rank() == 0) scenario.strike(fake);
   together.arrive_and_wait();
   std::string message;
-  try {
-    for (const auto& trial : trials) trial->start(c);
-    for (const auto& exchange : exchanges) exchange->start();
-    if (scenario.kind == Kind::abort && c.rank() == 1) c.abort(Errc::aborted, "a test");
-  } catch (const Error& error) {
-    // What a start throws leaves the communicator unharmed: the others wait for this rank.
-    message = error.what();
-    c.abort(error.code(), error.what());
-  }
-  const auto wait_for = [&](auto function) {
-    try {
-      function();
-    } catch (const Error& error) {
-      if (message.empty()) message = error.what();
-    }
-  };
-  for (const auto& trial : trials) wait_for([&] { trial->work().wait(); });
-  for (const auto& exchange : exchanges) wait_for([&] { exchange->wait(); });
+  if (scenario.gradients_first) run_gradients(message);
+  calls.run(message);
+  if (!scenario.gradients_first) run_gradients(message);
   // A broken GPU cannot be read.
   together.arrive_and_wait();
   if (c.rank() == 0) fake.clear();
   together.arrive_and_wait();
   const bool readable = scenario.kind != Kind::gpu && scenario.kind != Kind::work;
-  if (message.empty() && readable)
-    for (const auto& trial : trials) {
-      const std::string problem = trial->problem();
-      expect(problem.empty(), problem);
-    }
-  if (message.empty() && readable)
-    for (const auto& exchange : exchanges) expect(exchange->right(), "a message is wrong");
+  if (!message.empty() || !readable) return message;
+  calls.check();
+  expect(gradients.right(), "a gradient is wrong");
   return message;
 }
 
 void run_seed(std::uint64_t seed) {
   const FakeCuda fake;
+  have_kernels();
   Scenario scenario(seed);
   std::mutex mutex;
   std::set<std::string> causes;
@@ -188,43 +223,6 @@ TEST_CASE("faults of GPUs by seed") {
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<std::uint64_t>(seed));
 }
 
-// Memory of the GPU as cuMemCreate gives it.
-class Mapped {
- public:
-  explicit Mapped(const device::Gpu& gpu) : gpu_(gpu) {
-    const device::Current current(gpu);
-    device::AllocationProperties properties;
-    properties.location.id = gpu.ordinal();
-    device::AccessDescription access;
-    access.location.id = gpu.ordinal();
-    const device::CudaDriver& driver = gpu.driver();
-    gpu.check(driver.allocation_create(&handle_, bytes, &properties, 0), "create");
-    gpu.check(driver.address_reserve(&address_, bytes, 0, 0, 0), "reserve");
-    gpu.check(driver.memory_map(address_, bytes, 0, handle_, 0), "map");
-    gpu.check(driver.memory_set_access(address_, bytes, &access, 1), "access");
-  }
-  ~Mapped() {
-    const device::Current current(gpu_);
-    unmap();
-    gpu_.driver().address_free(address_, bytes);
-    gpu_.driver().allocation_release(handle_);
-  }
-  Buffer buffer() const noexcept {
-    return {reinterpret_cast<void*>(address_), bytes / sizeof(float), DType::f32, gpu_.ordinal()};
-  }
-  void unmap() noexcept {
-    if (mapped_) gpu_.driver().memory_unmap(address_, bytes);
-    mapped_ = false;
-  }
-
- private:
-  static constexpr std::size_t bytes = 2 << 20;
-  const device::Gpu& gpu_;
-  device::AllocationHandle handle_ = 0;
-  device::Address address_ = 0;
-  bool mapped_ = true;
-};
-
 // The stream of rank 1 does not move, and rank 0 aborts.
 template <class AfterTheEnd>
 void abort_beside_a_held_stream(const std::string& what, AfterTheEnd after) {
@@ -234,7 +232,7 @@ void abort_beside_a_held_stream(const std::string& what, AfterTheEnd after) {
   run_on_gpus(Setup{}, what, [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     device::Event before(on.gpu());
-    Mapped values(on.gpu());
+    MappedMemory values(on.gpu());
     {
       GpuFloats urgent(on, 10, 1);
       c.all_reduce(urgent.buffer(), urgent.buffer(), ReduceOp::sum, {.priority = Priority::urgent})
@@ -263,7 +261,7 @@ void abort_beside_a_held_stream(const std::string& what, AfterTheEnd after) {
 // Memory that is unmapped without waiting for the GPU. Here the fake aborts if a copy is still to
 // come.
 TEST_CASE("memory may go when an operation has failed") {
-  abort_beside_a_held_stream("memory", [](Communicator&, OnGpu& on, Mapped& values) {
+  abort_beside_a_held_stream("memory", [](Communicator&, OnGpu& on, MappedMemory& values) {
     const device::Current current(on.gpu());
     values.unmap();
   });
@@ -271,7 +269,7 @@ TEST_CASE("memory may go when an operation has failed") {
 
 // Its staging memory stays allocated.
 TEST_CASE("a communicator ends in bounded time beside a stream that does not move", "[abandons]") {
-  abort_beside_a_held_stream("end", [](Communicator& c, OnGpu&, Mapped&) {
+  abort_beside_a_held_stream("end", [](Communicator& c, OnGpu&, MappedMemory&) {
     const auto began = std::chrono::steady_clock::now();
     { const Communicator gone = std::move(c); }
     expect(std::chrono::steady_clock::now() - began < 10s, "it waited for the stream");

@@ -54,6 +54,54 @@ class GpuFloats {
   std::size_t count_;
 };
 
+// Memory of the GPU as cuMemCreate gives it.
+class MappedMemory {
+ public:
+  explicit MappedMemory(const device::Gpu& gpu) : gpu_(gpu) {
+    const device::Current current(gpu);
+    device::AllocationProperties properties;
+    properties.location.id = gpu.ordinal();
+    device::AccessDescription access;
+    access.location.id = gpu.ordinal();
+    const device::CudaDriver& driver = gpu.driver();
+    gpu.check(driver.allocation_create(&handle_, bytes, &properties, 0), "create");
+    gpu.check(driver.address_reserve(&address_, bytes, 0, 0, 0), "reserve");
+    gpu.check(driver.memory_map(address_, bytes, 0, handle_, 0), "map");
+    gpu.check(driver.memory_set_access(address_, bytes, &access, 1), "access");
+  }
+  ~MappedMemory() {
+    const device::Current current(gpu_);
+    unmap();
+    gpu_.driver().address_free(address_, bytes);
+    gpu_.driver().allocation_release(handle_);
+  }
+  void* data() const noexcept { return reinterpret_cast<void*>(address_); }
+  Buffer buffer() const noexcept {
+    return {data(), bytes / sizeof(float), DType::f32, gpu_.ordinal()};
+  }
+  void unmap() noexcept {
+    if (mapped_) gpu_.driver().memory_unmap(address_, bytes);
+    mapped_ = false;
+  }
+
+ private:
+  static constexpr std::size_t bytes = 2 << 20;
+  const device::Gpu& gpu_;
+  device::AllocationHandle handle_ = 0;
+  device::Address address_ = 0;
+  bool mapped_ = true;
+};
+
+// Waits for the stream, as a program does at its end.
+inline void settle(const OnGpu& on, const device::Stream& stream) {
+  device::Event event(on.gpu());
+  const device::Current current(on.gpu());
+  on.gpu().check(event.record(stream.get()), "cuEventRecord");
+  device::Status status;
+  while ((status = event.query()) == device::not_ready) ::sched_yield();
+  on.gpu().check(status, "the stream");
+}
+
 // run_communicators, with a GPU for each rank, in turn.
 inline void run_on_gpus(const Setup& setup, std::string_view what,
                         const std::function<void(Communicator&, OnGpu&)>& function) {
@@ -61,6 +109,33 @@ inline void run_on_gpus(const Setup& setup, std::string_view what,
     OnGpu on(rank % gpus_of_tests());
     function(communicator, on);
   });
+}
+
+// The same. Returns every rank's message; empty where it threw none.
+inline std::vector<std::string> messages_of(
+    const Setup& setup, const std::function<void(Communicator&, OnGpu&)>& function) {
+  std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
+  run_on_gpus(setup, "mistake", [&](Communicator& c, OnGpu& on) {
+    try {
+      function(c, on);
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(c.rank())] = error.what();
+    }
+  });
+  return messages;
+}
+
+// Throws std::runtime_error unless the function throws an Error with this code and text.
+template <class Function>
+void refused(Errc code, const std::string& text, Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    expect(error.code() == code && std::string(error.what()).find(text) != std::string::npos,
+           error.what());
+    return;
+  }
+  expect(false, "not refused: " + text);
 }
 
 }  // namespace rondo::testing

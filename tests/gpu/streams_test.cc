@@ -36,13 +36,6 @@ class Pinned {
   device::PinnedMemory memory_;
 };
 
-void finish(const OnGpu& on, const device::Stream& stream) {
-  device::Event event(on.gpu());
-  const device::Current current(on.gpu());
-  on.gpu().check(event.record(stream.get()), "record");
-  while (event.query() == device::not_ready) ::sched_yield();
-}
-
 TEST_CASE("an operation comes after what was enqueued on its stream before") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
@@ -106,7 +99,7 @@ TEST_CASE("a stream that joins finds the result") {
       Pinned input(on, count), output(on, count);
       for (int round = 1; round <= 20; ++round) {
         const float mine = static_cast<float>(round + c.rank());
-        finish(on, stream);
+        settle(on, stream);
         std::fill_n(input.data(), count, mine);
         std::fill_n(output.data(), count, 0.0F);
         // The host waits for nothing between these.
@@ -115,7 +108,7 @@ TEST_CASE("a stream that joins finds the result") {
             c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
         work.join(stream.get());
         output.from_gpu(values, stream);
-        finish(on, stream);
+        settle(on, stream);
         const float sum = static_cast<float>(2 * round + 1);
         expect(std::all_of(output.data(), output.data() + count, [=](float v) { return v == sum; }),
                "the stream read before the result was there");
@@ -264,7 +257,7 @@ TEST_CASE("a stream that never gets to the call is named at the deadline") {
       messages[static_cast<std::size_t>(c.rank())] = error.what();
     }
     if (c.rank() == 1) fake.let_go(stream.get());
-    finish(on, stream);
+    settle(on, stream);
   });
   for (const std::string& message : messages)
     CHECK_THAT(message,

@@ -133,6 +133,7 @@ TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from th
     told.arrive_and_wait();
     expect_contains(message, text);
     expect_contains(error_of(Errc::aborted, [&] { buckets.begin_step(); }), text);
+    expect_contains(error_of(Errc::aborted, [&] { buckets.zero(); }), text);
   }));
 }
 

@@ -210,10 +210,18 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
     std::vector<Parameter> parameters = Model::of({3}).parameters();
     parameters[0].type = DType::i32;
     refused([&] { GradientBuckets(communicator, parameters); }, "'p0' is i32");
-    parameters[0].device = 0;
-    expect_contains(error_of(Errc::unsupported, [&] { GradientBuckets(communicator, parameters); }),
-                    "device buffers are not supported in this build");
-
+    parameters = model.parameters();
+    parameters[2].device = 1;
+    refused([&] { GradientBuckets(communicator, parameters); },
+            "'p2' is on GPU 1, but 'p0' is in host memory");
+    for (Parameter& each : parameters) each.device = 0;
+    const auto unsupported = [&](const GradientOptions& options, std::string_view part) {
+      expect_contains(
+          error_of(Errc::unsupported, [&] { GradientBuckets(communicator, parameters, options); }),
+          part);
+    };
+    unsupported({.norms = true}, "norms of gradients on GPU 0 are not supported");
+    unsupported({.wire = DType::f16}, "on GPU 0 cannot travel as f16: use bf16");
     GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
     refused([&] { buckets.finish(); }, "outside of a step");
     refused([&] { buckets.ready(0); }, "'p0' became ready outside of a step");

@@ -5,6 +5,7 @@
 
 #include "bn/device/kernels.h"
 #include "collectives/kernels/device/kernels.h"
+#include "grad/device/kernels.h"
 
 namespace rondo::testing {
 
@@ -39,11 +40,17 @@ std::vector<HostKernel> batch_norm() {
   return {RONDO_BN_KERNELS(RONDO_ENTRY)};
 }
 
+std::vector<HostKernel> gradient_buckets() {
+  using namespace rondo::grad;
+  return {RONDO_GRAD_KERNELS(RONDO_ENTRY)};
+}
+
 #undef RONDO_ENTRY
 
 std::vector<HostKernel> all() {
   std::vector<HostKernel> kernels = reductions();
   for (const HostKernel& kernel : batch_norm()) kernels.push_back(kernel);
+  for (const HostKernel& kernel : gradient_buckets()) kernels.push_back(kernel);
   return kernels;
 }
 

@@ -295,20 +295,6 @@ TEST_CASE("bn on a GPU: all ranks have the same bits, run after run") {
   CHECK((all[0] == all[1]));
 }
 
-// Every rank's message; empty where it threw none.
-std::vector<std::string> messages_of(const Setup& setup,
-                                     const std::function<void(Communicator&, OnGpu&)>& function) {
-  std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
-  run_on_gpus(setup, "mistake", [&](Communicator& c, OnGpu& on) {
-    try {
-      function(c, on);
-    } catch (const Error& error) {
-      messages[static_cast<std::size_t>(c.rank())] = error.what();
-    }
-  });
-  return messages;
-}
-
 TEST_CASE("bn on a GPU: ranks at different layers or steps, noticed in the next pass") {
   for (const bool skips : {true, false}) {
     const auto messages = messages_of(setup_of(3), [&](Communicator& c, OnGpu& on) {
@@ -419,16 +405,6 @@ TEST_CASE("bn on a GPU: what is refused") {
     layer.set_stream(stream.get());
     GpuTensor x(on, part(batch_of(1, 1), 0)), y(on, blank());
     Tensor on_host = blank();
-    const auto refused = [&](Errc code, const std::string& text, auto function) {
-      try {
-        function();
-      } catch (const Error& error) {
-        expect(error.code() == code && std::string(error.what()).find(text) != std::string::npos,
-               error.what());
-        return;
-      }
-      expect(false, "not refused: " + text);
-    };
     refused(Errc::invalid_argument, "layer bn: x is in host memory, but the layer is on GPU 0",
             [&] { layer.forward(on_host.view(), y.view()); });
     OnGpu other(1);

@@ -74,14 +74,4 @@ inline void assign_on(OnGpu& on, const Buffer& buffer, const Numbers& values) {
   on.copier.write(reinterpret_cast<device::Address>(buffer.data), bytes);
 }
 
-// Waits for the stream, as a program does at its end.
-inline void settle(OnGpu& on, const device::Stream& stream) {
-  device::Event event(on.gpu());
-  const device::Current current(on.gpu());
-  on.gpu().check(event.record(stream.get()), "cuEventRecord");
-  device::Status status;
-  while ((status = event.query()) == device::not_ready) ::sched_yield();
-  on.gpu().check(status, "the stream");
-}
-
 }  // namespace rondo::testing

@@ -85,7 +85,9 @@ class FakeCuda {
   using Address = std::uint64_t;
 
   // Whether libcuda.so.1 is the fake. Loads it. With RONDO_TEST_REAL_CUDA it passes for a real one.
-  static bool here() { return look_up("rondo_fake_alive") != nullptr; }
+  static bool here() { return std::getenv("RONDO_TEST_REAL_CUDA") == nullptr && needs_kernels(); }
+  // Whether kernels must be registered: it is the fake, even if it passes for a real one.
+  static bool needs_kernels() { return look_up("rondo_fake_alive") != nullptr; }
   // The first line of a test case that uses the functions below: "if (FakeCuda::missing())
   // return;". Over a real driver it prints why the case is skipped; ./dev gpu counts these lines.
   static bool missing() {
@@ -164,9 +166,7 @@ class FakeCuda {
     static void* const handle = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     return handle;
   }
-  static void* look_up(const char* name) {
-    return std::getenv("RONDO_TEST_REAL_CUDA") != nullptr ? nullptr : ::dlsym(library(), name);
-  }
+  static void* look_up(const char* name) { return ::dlsym(library(), name); }
   template <class Function>
   static Function* find(const char* name) {
     void* const found = look_up(name);

@@ -81,6 +81,8 @@ Status Executor::enqueue(StreamHandle stream, std::unique_ptr<Work> work) {
     const std::lock_guard lock(mutex_);
     if (!has_thread_) has_thread_ = start_thread();
     if (!has_thread_) return rondo::device::out_of_memory;
+    // The GPU may have failed since the call began. Then what this work waits for has been dropped.
+    if (const Status status = sticky_error(stream->context); status != 0) return status;
     if (stream->work.empty()) work->not_before = draw_start();
     stream->work.push_back(std::move(work));
     ++stream->enqueued;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/device/bucket_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/phases.h"
+#include "grad/device/image.h"
+
+namespace rondo::grad {
+
+namespace {
+
+struct KernelFacts {
+  const char* name;
+  std::uint64_t from, to, beside;  // bytes of an element at these addresses
+};
+constexpr KernelFacts facts[] = {{"rondo_grad_move", 1, 1, 1},
+                                 {"rondo_grad_to_bf16", 4, 2, 4},
+                                 {"rondo_grad_from_bf16", 2, 4, 4}};
+
+const KernelFacts& facts_of(BucketKernel kernel) noexcept {
+  return facts[static_cast<std::size_t>(kernel)];
+}
+
+const void* checked_image() {
+  const void* const image = device_image();
+  if (image == nullptr)
+    throw Error(Errc::unsupported,
+                "this build of Rondo has no kernels for GPUs; build it with nvcc (-Dcuda)");
+  return image;
+}
+
+// Enough blocks to fill the largest GPUs, and no more than have 16 bytes for each thread.
+unsigned blocks_of(BucketKernel kernel, const PieceArguments& arguments) noexcept {
+  constexpr std::uint64_t most_blocks = 1024,
+                          block_bytes = std::uint64_t{16} * device::block_threads;
+  std::uint64_t elements = 0;
+  for (std::uint32_t i = 0; i < arguments.count; ++i) elements += arguments.pieces[i].count;
+  const std::uint64_t bytes = elements * std::max(facts_of(kernel).from, facts_of(kernel).to);
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>((bytes + block_bytes - 1) / block_bytes, 1, most_blocks));
+}
+
+}  // namespace
+
+BucketKernels::BucketKernels(int ordinal)
+    : gpu_(gpus_.gpu(ordinal)), module_(gpu_, checked_image()) {
+  for (std::size_t i = 0; i < functions_.size(); ++i)
+    functions_[i] = module_.function(facts[i].name);
+}
+
+void BucketKernels::launch(BucketKernel kernel, const PieceArguments& arguments,
+                           device::StreamHandle stream) const {
+  void* parameters[] = {const_cast<PieceArguments*>(&arguments)};
+  const device::Status status = gpu_.driver().launch_kernel(
+      functions_[static_cast<std::size_t>(kernel)], blocks_of(kernel, arguments), 1, 1,
+      device::block_threads, 1, 1, 0, stream, parameters, nullptr);
+  if (status != device::success)
+    gpu_.check(status, fmt::format("cuLaunchKernel of {}", facts_of(kernel).name));
+}
+
+std::optional<OwnProblem> problem_of_gpu(int ordinal) {
+  try {
+    const BucketKernels kernels(ordinal);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return OwnProblem{static_cast<Errc>(error.code().value()), error.what()};
+  }
+}
+
+Launches::Launches(const BucketKernels& kernels, BucketKernel kernel, double factor,
+                   device::StreamHandle stream) noexcept
+    : kernels_(kernels), kernel_(kernel), stream_(stream) {
+  arguments_.count = 0;
+  arguments_.factor = factor;
+}
+
+bool Launches::continues(const DevicePiece& piece) const noexcept {
+  if (arguments_.count == 0) return false;
+  const DevicePiece& last = arguments_.pieces[arguments_.count - 1];
+  const KernelFacts& bytes = facts_of(kernel_);
+  const auto follows = [&](const std::byte* next, const std::byte* before, std::uint64_t each) {
+    return next == (before == nullptr ? nullptr : before + last.count * each);
+  };
+  return follows(piece.from, last.from, bytes.from) && follows(piece.to, last.to, bytes.to) &&
+         follows(piece.beside, last.beside, bytes.beside);
+}
+
+void Launches::add(const DevicePiece& piece) {
+  if (piece.count == 0) return;
+  if (continues(piece)) {
+    arguments_.pieces[arguments_.count - 1].count += piece.count;
+    return;
+  }
+  if (arguments_.count == PieceArguments::most) finish();
+  arguments_.pieces[arguments_.count++] = piece;
+}
+
+void Launches::finish() {
+  if (arguments_.count != 0) kernels_.launch(kernel_, arguments_, stream_);
+  arguments_.count = 0;
+}
+
+}  // namespace rondo::grad

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/device/gpu_passes.h"
+
+#include <fmt/format.h>
+
+#include "device/pointer.h"
+
+namespace rondo::grad {
+
+namespace {
+
+// How long finish() waits for the kernels behind the last copy: other work of the program may keep
+// the GPU busy.
+constexpr std::chrono::milliseconds longest_wait{60'000};
+
+device::StreamHandle handle_of(void* stream) noexcept {
+  return static_cast<device::StreamHandle>(stream);
+}
+
+device::Address address_of(const void* data) noexcept {
+  return reinterpret_cast<device::Address>(data);
+}
+
+}  // namespace
+
+GpuPasses::GpuPasses(const Setup& setup, int ordinal)
+    : setup_(setup),
+      kernels_(ordinal),
+      stream_(gpu()),
+      mark_(gpu()),
+      last_(gpu()),
+      given_(setup.parameters.size()) {
+  readies_.reserve(given_.size());
+  for (std::size_t i = 0; i < given_.size(); ++i) readies_.emplace_back(gpu());
+}
+
+std::string GpuPasses::who(std::string_view call) const {
+  return fmt::format("gradient buckets on rank {}: {}", setup_.communicator.rank(), call);
+}
+
+void GpuPasses::check_stream(std::string_view call, void* stream) const {
+  device::refuse_capture(gpu(), handle_of(stream), who(call));
+}
+
+void GpuPasses::check_gradient(std::size_t parameter, const void* gradient) const {
+  const Buffer view = setup_.gradient(parameter);
+  if (gradient == nullptr || gradient == view.data || view.count == 0) return;
+  const std::string problem =
+      device::problem_of_memory(gpu(), gradient, view.count * size_of(view.type), "buckets are");
+  if (!problem.empty())
+    setup_.refuse(fmt::format("ready(): the gradient of '{}' {}", setup_.parameters[parameter].name,
+                              problem));
+  if (address_of(gradient) % size_of(view.type) != 0)
+    setup_.refuse(fmt::format("ready(): the gradient of '{}' lies at {}, which is no address of {}",
+                              setup_.parameters[parameter].name, gradient, name_of(view.type)));
+}
+
+void GpuPasses::make_wait(device::StreamHandle stream, const device::Event& event) {
+  gpu().check(gpu().driver().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
+}
+
+void GpuPasses::record(device::Event& event, device::StreamHandle stream) {
+  gpu().check(event.record(stream), "cuEventRecord");
+}
+
+// In a step that gives nothing (a local one, or one of weight 0) no load will copy the gradient.
+bool GpuPasses::take(std::size_t parameter, const void* gradient, void* stream) {
+  const device::StreamHandle handle = handle_of(stream);
+  const Buffer view = setup_.gradient(parameter);
+  const bool elsewhere = gradient != nullptr && gradient != view.data && view.count != 0;
+  const device::Current current(gpu());
+  const std::lock_guard lock(mutex_);
+  Given& given = given_[parameter];
+  if (given.step == step_) return false;
+  if (!gives_ && elsewhere) {
+    make_wait(handle, last_);
+    gpu().check(gpu().driver().copy_on_device(address_of(view.data), address_of(gradient),
+                                              view.count * size_of(view.type), handle),
+                "cuMemcpyDtoDAsync");
+  }
+  record(readies_[parameter], handle);
+  given = {step_, elsewhere && gives_ ? static_cast<const std::byte*>(gradient) : nullptr, true};
+  return true;
+}
+
+void GpuPasses::zero(void* stream) {
+  const device::StreamHandle handle = handle_of(stream);
+  const device::Current current(gpu());
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < given_.size(); ++i)
+    if (given_[i].pending) make_wait(handle, readies_[i]);
+  make_wait(handle, last_);
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
+    if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
+      gpu().check(
+          gpu().driver().set_bytes(address_of(setup_.storage.gradients(arena)), 0, bytes, handle),
+          "cuMemsetD8Async");
+  record(last_, handle);
+  make_wait(stream_.get(), last_);
+}
+
+void GpuPasses::begin_step(void* stream, bool gives) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++step_;
+    gives_ = gives;
+  }
+  order_after(stream);
+}
+
+void GpuPasses::order_after(void* stream) {
+  const device::Current current(gpu());
+  record(mark_, handle_of(stream));
+  make_wait(stream_.get(), mark_);
+}
+
+void GpuPasses::make_room_to_save() {
+  for (std::size_t arena = saved_.size(); arena < setup_.layout.arenas.size(); ++arena) {
+    saved_.emplace_back();
+    const std::size_t bytes = setup_.layout.arenas[arena].bytes;
+    if (bytes != 0 && !setup_.storage.has_wire(arena)) saved_.back().emplace(gpu(), bytes);
+  }
+}
+
+std::byte* GpuPasses::saved_at(std::size_t arena, std::size_t offset) const noexcept {
+  return reinterpret_cast<std::byte*>(saved_[arena]->address() + offset);
+}
+
+// The marks of a complete bucket do not change any more, so this takes no lock.
+void GpuPasses::await_ready(std::size_t parameter) {
+  Given& given = given_[parameter];
+  if (!given.pending) return;
+  make_wait(stream_.get(), readies_[parameter]);
+  given.pending = false;
+}
+
+void GpuPasses::await_all_ready() {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < given_.size(); ++i) await_ready(i);
+}
+
+const std::byte* GpuPasses::source_of(std::size_t arena, const LoadedPart& part) const noexcept {
+  const Given& given = given_[part.parameter];
+  if (part.zero) return nullptr;
+  if (given.step != step_ || given.source == nullptr)
+    return setup_.storage.gradients(arena) + part.piece.offset;
+  return given.source + (part.piece.offset - setup_.layout.places[part.parameter].offset);
+}
+
+void GpuPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
+                     bool save) {
+  const device::Current current(gpu());
+  for (const LoadedPart& part : parts) await_ready(part.parameter);
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  if (setup_.storage.has_wire(arena))
+    load_wire(bucket, parts, factor);
+  else
+    load_plain(arena, parts, save);
+}
+
+void GpuPasses::load_plain(std::size_t arena, std::span<const LoadedPart> parts, bool save) {
+  Launches launches(kernels_, BucketKernel::move, 1, stream_.get());
+  for (const LoadedPart& part : parts) {
+    std::byte* const view = setup_.storage.gradients(arena) + part.piece.offset;
+    const std::byte* const source = source_of(arena, part);
+    if (source == view) continue;
+    std::byte* const saved = part.zero && save ? saved_at(arena, part.piece.offset) : nullptr;
+    launches.add({source, view, saved, part.piece.bytes});
+  }
+  launches.finish();
+}
+
+void GpuPasses::load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor) {
+  const Storage& storage = setup_.storage;
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  Launches launches(kernels_, BucketKernel::to_bf16, factor, stream_.get());
+  for (const LoadedPart& part : parts) {
+    std::byte* const residual =
+        reinterpret_cast<std::byte*>(storage.residual(arena, part.piece.offset));
+    launches.add({source_of(arena, part),
+                  storage.travelling_at(setup_.layout, bucket, part.piece.offset),
+                  part.zero ? nullptr : residual, part.piece.bytes / sizeof(float)});
+  }
+  launches.finish();
+}
+
+// When the host has seen the end, the bucket stream need not wait.
+void GpuPasses::await(const Work& work, bool on_host) {
+  if (on_host)
+    work.wait();
+  else
+    work.join(stream_.get());
+}
+
+void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, GradientNorms*) {
+  const Storage& storage = setup_.storage;
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  const bool wire = storage.has_wire(arena);
+  const device::Current current(gpu());
+  Launches launches(kernels_, wire ? BucketKernel::from_bf16 : BucketKernel::move,
+                    parts.empty() ? 1 : parts.front().scale, stream_.get());
+  for (const StoredPart& part : parts) {
+    if (part.untouched == wire) continue;
+    const auto [offset, bytes] = part.piece;
+    std::byte* const view = storage.gradients(arena) + offset;
+    if (wire)
+      launches.add({storage.travelling_at(setup_.layout, bucket, offset), view, nullptr,
+                    bytes / sizeof(float)});
+    else
+      launches.add({saved_at(arena, offset), view, nullptr, bytes});
+  }
+  launches.finish();
+}
+
+void GpuPasses::complete(std::optional<void*> stream) {
+  const device::Current current(gpu());
+  await_all_ready();
+  record(last_, stream_.get());
+  if (stream) return make_wait(handle_of(*stream), last_);
+  const device::Status status = device::wait_for(last_, longest_wait);
+  if (status == device::not_ready)
+    throw Error(Errc::system, fmt::format("GPU {} does not run kernels: nothing has ended in {} s",
+                                          gpu().ordinal(), longest_wait.count() / 1000));
+  gpu().check(status, "the gradients' kernels");
+}
+
+bool GpuPasses::settle(std::chrono::milliseconds time) noexcept {
+  if (!gpu().here()) return true;
+  try {
+    const device::Current current(gpu());
+    await_all_ready();
+    record(last_, stream_.get());
+    return device::wait_for(last_, time) != device::not_ready;
+  } catch (const std::exception&) {
+    return true;  // the GPU has failed, and runs nothing any more
+  }
+}
+
+}  // namespace rondo::grad

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/host_passes.h"
+
+#include <cstring>
+
+#include "base/copy.h"
+#include "grad/norms.h"
+#include "grad/wire.h"
+
+namespace rondo::grad {
+
+bool HostPasses::take(std::size_t parameter, const void* gradient, void*) {
+  const Buffer view = setup_.gradient(parameter);
+  if (gradient != view.data)
+    base::copy_bytes(static_cast<std::byte*>(view.data), static_cast<const std::byte*>(gradient),
+                     view.count * size_of(view.type));
+  return true;
+}
+
+void HostPasses::zero(void*) {
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
+    if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
+      std::memset(setup_.storage.gradients(arena), 0, bytes);
+}
+
+// Pages that are never written cost nothing.
+void HostPasses::make_room_to_save() {
+  for (std::size_t arena = saved_.size(); arena < setup_.layout.arenas.size(); ++arena)
+    saved_.push_back(setup_.storage.has_wire(arena) ? Memory()
+                                                    : Memory(setup_.layout.arenas[arena].bytes));
+}
+
+void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
+                      bool save) {
+  const Storage& storage = setup_.storage;
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  const Buffer wire = storage.travelling(setup_.layout, bucket);
+  for (const LoadedPart& part : parts) {
+    const auto [offset, bytes] = part.piece;
+    std::byte* const values = storage.gradients(arena) + offset;
+    if (!storage.has_wire(arena)) {
+      if (!part.zero) continue;
+      if (save) base::copy_bytes(saved_at(arena, offset), values, bytes);
+      std::memset(values, 0, bytes);
+      continue;
+    }
+    const std::size_t count = bytes / sizeof(float);
+    std::byte* const to = storage.travelling_at(setup_.layout, bucket, offset);
+    if (part.zero)
+      std::memset(to, 0, count * size_of(wire.type));
+    else
+      encode_wire(reinterpret_cast<const float*>(values), storage.residual(arena, offset), factor,
+                  to, wire.type, count, part.unit, part.largest);
+  }
+}
+
+void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts,
+                       GradientNorms* norms) {
+  const Storage& storage = setup_.storage;
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  const Buffer wire = storage.travelling(setup_.layout, bucket);
+  for (const StoredPart& part : parts) {
+    const auto [offset, bytes] = part.piece;
+    std::byte* const values = storage.gradients(arena) + offset;
+    if (part.untouched) {
+      if (!storage.has_wire(arena)) base::copy_bytes(values, saved_at(arena, offset), bytes);
+      continue;
+    }
+    if (storage.has_wire(arena))
+      decode_wire(storage.travelling_at(setup_.layout, bucket, offset), wire.type, part.scale,
+                  reinterpret_cast<float*>(values), bytes / sizeof(float));
+    if (norms != nullptr) norms->add(part.parameter, part.piece);
+  }
+}
+
+}  // namespace rondo::grad

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <rondo/work.h>
+
+#include "grad/layout.h"
+
+namespace rondo::grad {
+
+class GradientNorms;
+
+// The part of a gradient in a bucket, before it travels.
+struct LoadedPart {
+  std::size_t parameter = 0;
+  GradientPiece piece;
+  bool zero = false;  // this rank gives zeros
+  // With f16 on the wire only: see encode_wire().
+  float unit = 1;
+  float* largest = nullptr;
+};
+
+// The same when it has arrived.
+struct StoredPart {
+  std::size_t parameter = 0;
+  GradientPiece piece;
+  bool untouched = false;  // no rank has given it: it stays as it was
+  double scale = 1;        // of a wire type: what elements are multiplied by
+};
+
+// What the processor, or a GPU, does with the memory of gradient buckets (Storage): zeroing,
+// copying, converting, and the order of all this with the streams of the program. HostPasses
+// ignores streams: what it does has been done when a call returns. GpuPasses (device/gpu_passes.h)
+// enqueues.
+//
+// Threads: takes(), check() and take() from any. load() on the thread that holds the launcher's
+// role (see Collector). Everything else on the step thread (see Setup). Failure: each function
+// throws Error(system) where the GPU refuses, and check functions refuse a call on this rank before
+// anything has changed.
+class Passes {
+ public:
+  virtual ~Passes() = default;
+
+  // A stream that can order a call. `call` is the function that was given it.
+  virtual void check_stream(std::string_view call, void* stream) const = 0;
+
+  // Whether ready() must call check_gradient() and take(). `gradient`: what it was given; null: the
+  // gradient lies in its view.
+  virtual bool takes(const void* gradient) const noexcept = 0;
+  virtual void check_gradient(std::size_t parameter, const void* gradient) const = 0;
+  // The gradient is complete in `stream`. Returns false if it has been taken in this step already.
+  virtual bool take(std::size_t parameter, const void* gradient, void* stream) = 0;
+
+  virtual void zero(void* stream) = 0;  // all gradients
+  // What is in the stream comes before the step, and in finish() before the rest of it. `gives`:
+  // gradients of this rank travel in this step.
+  virtual void begin_step(void* stream, bool gives) = 0;
+  virtual void order_after(void* stream) = 0;
+
+  // Makes the bytes of a bucket that travel. factor: of a wire type. `save`: former contents of
+  // gradients that become zeros are saved, because they may have to be restored; not with a wire
+  // type, which overwrites none. There is room for them after make_room_to_save(). That allocates
+  // once, as much as the gradients have without a wire type.
+  virtual void make_room_to_save() = 0;
+  virtual void load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
+                    bool save) = 0;
+  // The stream that a bucket's collective comes after.
+  virtual void* stream() const noexcept = 0;
+  // Whether the collectives of a step have ended when finish() returns. Otherwise they may end
+  // while later steps run.
+  virtual bool ends_in_finish() const noexcept = 0;
+  // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
+  virtual void await(const Work& work, bool on_host) = 0;
+  // Makes gradients of what has arrived. Adds norms up if they are given.
+  virtual void store(std::size_t bucket, std::span<const StoredPart> parts,
+                     GradientNorms* norms) = 0;
+  // What is enqueued on the stream from here on comes after all that the step does with gradients
+  // so far. No stream: this waits for it.
+  virtual void complete(std::optional<void*> stream) = 0;
+
+  // Waits until nothing of a step is under way any more, at most this long. False: something is.
+  virtual bool settle(std::chrono::milliseconds time) noexcept = 0;
+};
+
+}  // namespace rondo::grad

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of one element that travels in a wire type. The processor (wire.cc) and GPUs
+// (device/pieces.h) use it, so both give the same bits. Nothing here calls a function of the
+// standard library: a GPU has none.
+#pragma once
+
+#include "base/host_device.h"
+
+namespace rondo::grad {
+namespace {
+
+RONDO_HD inline float times(float value, float factor) noexcept {
+  return value * factor;
+}
+RONDO_HD inline float times(float value, double factor) noexcept {
+  return static_cast<float>(static_cast<double>(value) * factor);
+}
+// Whether the factor is an f32. Then a product of two f32 has one rounding too, as arithmetic in
+// f64 has that is rounded to f32 once.
+RONDO_HD inline bool is_f32(double factor) noexcept {
+  return static_cast<double>(static_cast<float>(factor)) == factor;
+}
+
+// What rounding has lost; 0 where that is not finite, so that one bad step does not spoil those
+// after it. Comparisons with NaN are false.
+RONDO_HD inline float lost_by(float wanted, float given) noexcept {
+  constexpr float most = 0x1.fffffep127F;
+  const float lost = wanted - given;
+  return lost >= -most && lost <= most ? lost : 0.0F;
+}
+
+}  // namespace
+}  // namespace rondo::grad

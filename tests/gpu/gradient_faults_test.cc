@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients on a GPU: what is refused, steps that fail in the middle, memory that goes away after
+// them, and what a step must not do.
+#include <thread>
+
+#include "catch.h"
+#include "gpu/gradients.h"
+
+namespace rondo::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using namespace std::chrono_literals;
+
+constexpr Shape two_shapes[] = {{3000}, {500}};
+
+Setup fault_setup(int size = 2) {
+  have_kernels();
+  Setup setup;
+  setup.size = size;
+  setup.options.deadline = 5s;
+  return setup;
+}
+
+GradientBuckets buckets_on(Communicator& c, const OnGpu& on, const GradientOptions& options = {}) {
+  return GradientBuckets(c, parameters_of(two_shapes, on.gpu().ordinal()), options);
+}
+
+TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  auto messages = messages_of(fault_setup(3), [](Communicator& c, OnGpu& on) {
+    GradientBuckets(c, parameters_of(two_shapes, c.rank() == 1 ? -1 : on.gpu().ordinal()));
+  });
+  for (const std::string& message : messages) {
+    CHECK_THAT(message, Contains("ranks differ: rank 1 with"));
+    CHECK_THAT(message, Contains("gradients in host memory; ranks 0, 2 with"));
+    CHECK_THAT(message, Contains("gradients on a GPU"));
+  }
+  messages = messages_of(fault_setup(2), [](Communicator& c, OnGpu&) {
+    GradientBuckets(c, parameters_of(two_shapes, c.rank() == 1 ? 7 : 0));
+  });
+  for (const std::string& message : messages)
+    CHECK_THAT(message,
+               Contains("on rank 1: gradient buckets: gradients are on GPU 7: there is no GPU 7"));
+}
+
+TEST_CASE("gradients on a GPU: what is refused at once", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(fault_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    GradientBuckets buckets = buckets_on(c, on);
+    std::vector<float> on_host(3000);
+    OnGpu other(1);
+    const GpuFloats elsewhere(other, 3000, 1), shorter(on, 100, 1), gradient(on, 3001, 1);
+    const auto give = [&](const void* data) {
+      return [&, data] { buckets.ready_on(0, stream.get(), data); };
+    };
+    refused(Errc::invalid_argument, "outside of a step", [&] { buckets.ready_on(0, nullptr); });
+    buckets.begin_step();
+    refused(Errc::invalid_argument, "is null", give(nullptr));
+    refused(Errc::invalid_argument,
+            "on rank 0: ready(): the gradient of 'p0' is in host memory, but buckets are on GPU 0",
+            give(on_host.data()));
+    refused(Errc::invalid_argument, "is in memory of GPU 1", give(elsewhere.buffer().data));
+    refused(Errc::invalid_argument, "its memory on GPU 0 ends after", give(shorter.buffer().data));
+    refused(Errc::invalid_argument, "which is no address of f32",
+            give(static_cast<const std::byte*>(gradient.buffer().data) + 2));
+    fake.capture(stream.get(), true);
+    refused(Errc::unsupported, "on rank 0: ready(): the stream is being captured",
+            give(gradient.buffer().data));
+    refused(Errc::unsupported, "zero(): the stream is", [&] { buckets.zero_on(stream.get()); });
+    refused(Errc::unsupported, "finish_on(): the stream", [&] { buckets.finish_on(stream.get()); });
+    fake.capture(stream.get(), false);
+    // Nothing has changed, and the step goes on.
+    give(gradient.buffer().data)();
+    buckets.ready_on(1, stream.get());
+    buckets.finish();
+    fake.capture(stream.get(), true);
+    refused(Errc::unsupported, "begin_step(): the stream is",
+            [&] { buckets.begin_step({.stream = stream.get()}); });
+    fake.capture(stream.get(), false);
+    std::vector<float> values(3000);
+    on.copier.read(std::as_writable_bytes(std::span(values)), address_of(buckets.gradient(0)));
+    expect(std::ranges::all_of(values, [](float value) { return value == 1; }), "wrong average");
+  }));
+}
+
+TEST_CASE("a gradient on a GPU that is ready twice ends the step on all ranks", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  const auto messages = messages_of(fault_setup(), [](Communicator& c, OnGpu& on) {
+    GradientBuckets buckets = buckets_on(c, on);
+    buckets.begin_step();
+    buckets.ready(0);
+    if (c.rank() == 1) {
+      std::vector<std::string> seen(2);
+      const auto again = [&](std::size_t i) {
+        try {
+          buckets.ready(1);
+        } catch (const Error& error) {
+          seen[i] = error.what();
+        }
+      };
+      std::thread beside([&] { again(0); });
+      again(1);
+      beside.join();
+      expect(!(seen[0] + seen[1]).empty(), "nobody was told");
+    } else {
+      buckets.ready(1);
+    }
+    buckets.finish();
+  });
+  for (const std::string& message : messages)
+    CHECK_THAT(message, Contains("rank 1: parameter 'p1' became ready twice in step 1"));
+}
+
+// Kernels wait for the stream, and would read the gradient when it has gone. The GPU is broken
+// then.
+TEST_CASE("a gradient may go when finish() has failed", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  const bool wire = GENERATE(false, true);
+  GradientOptions options;
+  if (wire) options.wire = DType::bf16;
+  CHECK_NOTHROW(run_on_gpus(fault_setup(), "gone", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    MappedMemory gradient(on.gpu());
+    GradientBuckets buckets = buckets_on(c, on, options);
+    buckets.begin_step();
+    if (c.rank() == 1) {
+      std::this_thread::sleep_for(50ms);
+      c.abort(Errc::aborted, "a test");
+      return;
+    }
+    fake.hold(stream.get());
+    buckets.ready_on(1, stream.get());
+    buckets.ready_on(0, stream.get(), gradient.data());
+    std::thread later([&] {
+      std::this_thread::sleep_for(150ms);
+      fake.let_go(stream.get());
+    });
+    try {
+      buckets.finish();
+      expect(false, "it ended well");
+    } catch (const Error&) {
+    }
+    {
+      const device::Current current(on.gpu());
+      gradient.unmap();
+    }
+    later.join();
+    settle(on, stream);
+    fake.settle();
+    GpuFloats usable(on, 10, 1);
+    expect(usable.are(1), "the GPU has failed");
+  }));
+}
+
+// The stream goes on long after the destructor.
+TEST_CASE("buckets end in bounded time beside a stream that does not move",
+          "[gradients][abandons]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  const bool local = GENERATE(false, true);
+  run_on_gpus(fault_setup(), "end", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    const GpuFloats gradient(on, 3000, 1);
+    const auto began = std::chrono::steady_clock::now();
+    fake.hold(stream.get());
+    try {
+      GradientOptions options;
+      options.deadline = 300ms;
+      options.wire = DType::bf16;
+      GradientBuckets buckets = buckets_on(c, on, options);
+      std::optional<GradientBuckets::Accumulation> accumulation;
+      if (local) accumulation.emplace(buckets);
+      buckets.begin_step({.stream = local ? nullptr : stream.get()});
+      buckets.ready_on(0, stream.get(), gradient.buffer().data);
+      throw std::runtime_error("a step fails");
+    } catch (const std::runtime_error&) {
+    }
+    expect(std::chrono::steady_clock::now() - began < 5s, "it waited for the stream");
+    fake.let_go(stream.get());
+    settle(on, stream);
+    fake.settle();
+  });
+}
+
+// Here the fake aborts in a function that may block.
+TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  constexpr const char* makers[] = {"cuEventCreate", "cuStreamCreateWithPriority", "cuMemAlloc",
+                                    "cuMemHostAlloc", "cuModuleGetFunction"};
+  CHECK_NOTHROW(run_on_gpus(fault_setup(1), "blocking", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    GradientOptions options;
+    options.wire = DType::bf16;
+    options.error_feedback = true;
+    GradientBuckets buckets(c, parameters_of(std::vector<Shape>(400, {1000}), on.gpu().ordinal()),
+                            options);
+    unsigned long made = 0, launched = 0;
+    for (int step = 0; step < 5; ++step) {
+      const unsigned long before = fake.calls("cuLaunchKernel");
+      fake.forbid_blocking(step > 0);  // the communicator makes its staging memory in the first one
+      buckets.zero_on(stream.get());
+      buckets.begin_step({.stream = stream.get()});
+      for (std::size_t i = 400; i-- > 0;) buckets.ready_on(i, stream.get());
+      buckets.finish_on(stream.get());
+      fake.forbid_blocking(false);
+      launched = fake.calls("cuLaunchKernel") - before;
+      unsigned long now = 0;
+      for (const char* maker : makers) now += fake.calls(maker);
+      expect(step < 3 || now == made, "objects of CUDA were made");
+      made = now;
+    }
+    // 1.6 MB of gradients: a bucket of 1 MiB and a smaller one.
+    expect(buckets.statistics().size() == 2 && launched == 4, "one kernel to load, one to store");
+    settle(on, stream);
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of gradient buckets, run on the processor, against what the processor does itself:
+// every tail and alignment, several pieces, hard numbers.
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "catch.h"
+#include "gpu/gradients.h"
+#include "grad/device/image.h"
+#include "grad/device/kernels.h"
+#include "grad/wire.h"
+#include "skip.h"
+#include "support/device_image.h"
+#include "support/device_kernels.h"
+#include "support/draw.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr std::size_t lengths[] = {1, 2, 3, 4, 5, 8, 31, 64, 1001, 5000};
+constexpr std::byte untouched{0xa5};
+
+void run_kernel(std::string_view name, std::span<const grad::DevicePiece> pieces, double factor,
+                unsigned blocks) {
+  grad::PieceArguments arguments{};
+  std::ranges::copy(pieces, arguments.pieces);
+  arguments.count = static_cast<std::uint32_t>(pieces.size());
+  arguments.factor = factor;
+  const HostKernel* const kernel = find_host_kernel(name);
+  REQUIRE(kernel != nullptr);
+  REQUIRE(kernel->argument_bytes == sizeof arguments);
+  kernel->run(&arguments, blocks, device::block_threads, same_address);
+}
+
+// All pieces of a test back to back, `shift` bytes behind an address that is a multiple of 16.
+class Range {
+ public:
+  Range(std::size_t length, std::size_t shift)
+      : shift_(shift), memory_(length / sizeof(Chunk) + 3) {
+    std::memset(memory_.data(), static_cast<int>(untouched), memory_.size() * sizeof(Chunk));
+    end_ = data() + length;
+  }
+  std::byte* data() noexcept { return reinterpret_cast<std::byte*>(memory_.data()) + 16 + shift_; }
+  // Nothing before and behind it was written.
+  bool is_whole() noexcept { return *(data() - 1) == untouched && *end_ == untouched; }
+
+ private:
+  struct alignas(16) Chunk {
+    std::byte data[16];
+  };
+  std::size_t shift_;
+  std::vector<Chunk> memory_;
+  std::byte* end_ = nullptr;
+};
+
+float hard_number(Draw& draw) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  if (draw(8) != 0) return std::bit_cast<float>(static_cast<std::uint32_t>(draw(0x7f800000)));
+  return draw.one_of({0.0F, -0.0F, 1.0F, -1.00390625F, 3.4e38F, -3.4e38F, infinity, -infinity,
+                      1e-40F, -1e-45F, std::numeric_limits<float>::max()});
+}
+
+void fill_floats(std::byte* to, std::size_t count, Draw& draw) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float value = hard_number(draw);
+    std::memcpy(to + i * sizeof value, &value, sizeof value);
+  }
+}
+
+// Which NaN a result is, is not defined.
+bool same_codes(const std::byte* got, const std::vector<std::uint16_t>& wanted) {
+  const auto is_nan = [](std::uint16_t code) { return (code & 0x7fff) > 0x7f80; };
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, got + i * sizeof code, sizeof code);
+    if (code != wanted[i] && !(is_nan(code) && is_nan(wanted[i]))) return false;
+  }
+  return true;
+}
+
+bool same(const std::byte* a, const std::byte* b, std::size_t size) {
+  return std::memcmp(a, b, size) == 0;
+}
+
+TEST_CASE("kernels of gradients move and save every byte", "[gradients]") {
+  const std::size_t from_shift = GENERATE(0, 2, 4, 8), to_shift = GENERATE(0, 2, 4),
+                    save_shift = GENERATE(0, 4);
+  const unsigned blocks = GENERATE(1, 3);
+  Draw draw(from_shift + 16 * to_shift + save_shift);
+  for (const std::size_t length : lengths) {
+    const std::size_t size = 2 * length;
+    Range from(size, from_shift), to(3 * size, to_shift), saved(size, save_shift);
+    for (std::size_t i = 0; i < size; ++i) from.data()[i] = static_cast<std::byte>(draw(256));
+    for (std::size_t i = 0; i < 3 * size; ++i) to.data()[i] = static_cast<std::byte>(i % 251);
+    const std::vector<std::byte> before(to.data(), to.data() + 3 * size);
+    const grad::DevicePiece pieces[] = {{from.data(), to.data(), nullptr, size},
+                                        {nullptr, to.data() + size, saved.data(), size},
+                                        {nullptr, to.data() + 2 * size, nullptr, size}};
+    run_kernel("rondo_grad_move", pieces, 1, blocks);
+    const std::vector<std::byte> zeros(2 * size);
+    CHECK(same(to.data(), from.data(), size));
+    CHECK(same(to.data() + size, zeros.data(), 2 * size));
+    CHECK(same(saved.data(), before.data() + size, size));
+    CHECK((to.is_whole() && saved.is_whole()));
+  }
+}
+
+TEST_CASE("kernels of gradients round as the processor does", "[gradients]") {
+  const std::size_t from_shift = GENERATE(0, 4), to_shift = GENERATE(0, 2);
+  const double factor = GENERATE(1.0, 1.0 / 3, 0.125);
+  const bool feedback = GENERATE(false, true);
+  Draw draw(from_shift + to_shift);
+  for (const std::size_t length : lengths) {
+    Range from(4 * length, from_shift), rest(4 * length, 0), to(4 * length, to_shift);
+    fill_floats(from.data(), length, draw);
+    fill_floats(rest.data(), length, draw);
+    std::vector<float> gradient(length), residual(length);
+    std::vector<std::uint16_t> wanted(length);
+    std::memcpy(gradient.data(), from.data(), 4 * length);
+    std::memcpy(residual.data(), rest.data(), 4 * length);
+    grad::encode_wire(gradient.data(), feedback ? residual.data() : nullptr, factor, wanted.data(),
+                      DType::bf16, length);
+    const grad::DevicePiece pieces[] = {
+        {from.data(), to.data(), feedback ? rest.data() : nullptr, length},
+        {nullptr, to.data() + 2 * length, nullptr, length}};
+    run_kernel("rondo_grad_to_bf16", pieces, factor, 2);
+    const std::vector<std::byte> zeros(2 * length);
+    CHECK(same_codes(to.data(), wanted));
+    CHECK(same(to.data() + 2 * length, zeros.data(), 2 * length));
+    CHECK(same(rest.data(), reinterpret_cast<const std::byte*>(residual.data()), 4 * length));
+    CHECK((to.is_whole() && rest.is_whole()));
+  }
+}
+
+TEST_CASE("kernels of gradients widen as the processor does", "[gradients]") {
+  const std::size_t from_shift = GENERATE(0, 2), to_shift = GENERATE(0, 4);
+  const double factor = GENERATE(1.0, 4.0, 1.0 / 3);
+  Draw draw(from_shift + to_shift);
+  for (const std::size_t length : lengths) {
+    Range from(2 * length, from_shift), to(4 * length, to_shift);
+    std::vector<std::uint16_t> codes(length);
+    // No NaN: which one it is, is not defined.
+    for (std::uint16_t& code : codes)
+      code = static_cast<std::uint16_t>(draw(0x7f81) | draw(2) << 15);
+    std::memcpy(from.data(), codes.data(), 2 * length);
+    std::vector<float> wanted(length);
+    grad::decode_wire(codes.data(), DType::bf16, factor, wanted.data(), length);
+    const grad::DevicePiece piece{from.data(), to.data(), nullptr, length};
+    run_kernel("rondo_grad_from_bf16", std::span(&piece, 1), factor, 2);
+    CHECK(same(to.data(), reinterpret_cast<const std::byte*>(wanted.data()), 4 * length));
+    CHECK(to.is_whole());
+  }
+}
+
+TEST_CASE("the image of gradients has the kernels of the list and no others", "[.][image]") {
+  const void* const image = grad::device_image();
+  if (image == nullptr) skip_program("this build had no nvcc");
+  const DeviceImage fat_binary(image);
+  REQUIRE(fat_binary.is_fat_binary());
+  const std::set<std::string> found = fat_binary.kernels();
+  if (found.empty()) skip_program("this nvcc compresses all code");
+  std::set<std::string> wanted;
+  for (const HostKernel& kernel : host_kernels())
+    if (kernel.name.starts_with("rondo_grad_")) wanted.emplace(kernel.name);
+  CHECK(found == wanted);
+  CHECK(wanted.size() == 3);
+  // Neither fused nor inexact operations.
+  if (!fat_binary.has_ptx()) return;
+  for (const std::string_view inexact : {"fma", ".ftz", ".approx"}) {
+    INFO(inexact);
+    CHECK_FALSE(fat_binary.contains(inexact));
+  }
+}
+
+}  // namespace
+}  // namespace rondo::testing

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The order between the streams of a program, the kernels of gradient buckets and the copies of the
+// communicator. Each case is wrong as soon as one wait is missing: streams are held, so that what
+// must come later would come first.
+#include <cstring>
+#include <thread>
+
+#include "catch.h"
+#include "gpu/gradients.h"
+
+namespace rondo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t count = 20'000, bytes = count * sizeof(float);
+
+// Lets a stream go after a while, on a thread of its own.
+class LaterGo {
+ public:
+  LaterGo(const FakeCuda& fake, const device::Stream& stream, std::chrono::milliseconds time)
+      : thread_([&fake, handle = stream.get(), time] {
+          std::this_thread::sleep_for(time);
+          fake.let_go(handle);
+        }) {}
+  ~LaterGo() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+// A rank with buckets of a few parameters of equal size, and two streams.
+class Rank {
+ public:
+  Rank(Communicator& c, OnGpu& on, std::size_t parameters, GradientOptions options = {})
+      : on(on),
+        a(on.gpu()),
+        b(on.gpu()),
+        source(on, count, 0),
+        in(on, bytes),
+        out(on, bytes),
+        buckets(c, parameters_of(std::vector<Shape>(parameters, {count}), on.gpu().ordinal()),
+                rebuilt_never(std::move(options))) {}
+
+  device::Address view(std::size_t parameter) const {
+    return address_of(buckets.gradient(parameter));
+  }
+  const void* source_data() const { return source.buffer().data; }
+  // Enqueues that the memory becomes this value.
+  void set(device::Address to, float value, const device::Stream& stream) {
+    std::fill_n(reinterpret_cast<float*>(in.data()), count, value);
+    in.to_gpu(to, bytes, stream);
+  }
+  // Enqueues a read into `out`.
+  void read(device::Address from, const device::Stream& stream) {
+    std::memset(out.data(), 0xff, bytes);
+    out.to_host(from, bytes, stream);
+  }
+  bool has_read(float value) const {
+    const auto* values = reinterpret_cast<const float*>(out.data());
+    return std::all_of(values, values + count, [=](float v) { return v == value; });
+  }
+  // Reads at once, beside all streams.
+  bool is(device::Address from, float value) {
+    std::vector<float> values(count);
+    on.copier.read(std::as_writable_bytes(std::span(values)), from);
+    return std::ranges::all_of(values, [=](float v) { return v == value; });
+  }
+  // A step that ends on stream a with this value in the view of each parameter.
+  void whole_step(float value) {
+    buckets.begin_step({.stream = a.get()});
+    for (std::size_t i = 0; i < buckets.parameter_count(); ++i) {
+      set(view(i), value, a);
+      settle(on, a);
+      buckets.ready_on(i, a.get());
+    }
+    buckets.finish_on(a.get());
+  }
+
+  OnGpu& on;
+  device::Stream a, b;
+  GpuFloats source;
+  PinnedBytes in, out;
+  GradientBuckets buckets;
+
+ private:
+  static GradientOptions rebuilt_never(GradientOptions options) {
+    options.rebuild = false;
+    return options;
+  }
+};
+
+void run_ordered(std::string_view what,
+                 const std::function<void(Communicator&, OnGpu&, const FakeCuda&)>& function) {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  have_kernels();
+  Setup setup;
+  setup.options.deadline = 10s;
+  CHECK_NOTHROW(
+      run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) { function(c, on, fake); }));
+}
+
+TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradients]") {
+  const bool copies = GENERATE(false, true), wire = GENERATE(false, true);
+  run_ordered("ready", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    if (wire) options.wire = DType::bf16;
+    Rank rank(c, on, 2, options);
+    for (int step = 0; step < 2; ++step) {
+      const float mine = static_cast<float>(1 + c.rank() + 2 * step);
+      const device::Stream& late = step == 0 ? rank.a : rank.b;
+      const device::Stream& early = step == 0 ? rank.b : rank.a;
+      rank.buckets.begin_step({.stream = early.get()});
+      fake.hold(late.get());
+      rank.set(copies ? rank.source.address() : rank.view(1), mine, late);
+      if (copies)
+        rank.buckets.ready_on(1, late.get(), rank.source_data());
+      else
+        rank.buckets.ready_on(1, late.get());
+      rank.buckets.ready_on(0, early.get());
+      const LaterGo go(fake, late, 20ms);
+      rank.buckets.finish_on(early.get());
+      rank.read(rank.view(1), early);
+      settle(on, early);
+      expect(rank.has_read(1.5F + 2 * static_cast<float>(step)), "the bucket came too early");
+    }
+  });
+}
+
+// The program still reads a gradient of the step before, for which nobody calls ready() now.
+TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", "[gradients]") {
+  const bool find = GENERATE(false, true);
+  run_ordered("unused", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.find_unused = find;
+    Rank rank(c, on, 2, options);
+    rank.whole_step(3);
+    settle(on, rank.a);
+    const std::size_t unused[] = {1};
+    StepOptions step{.stream = find ? rank.b.get() : rank.a.get()};
+    if (!find && c.rank() == 0) step.unused = unused;
+    fake.hold(rank.a.get());
+    if (!find) rank.read(rank.view(1), rank.a);
+    rank.buckets.begin_step(step);
+    if (find && c.rank() == 0) rank.read(rank.view(1), rank.a);
+    rank.buckets.ready_on(0, rank.b.get());
+    if (c.rank() == 1) rank.buckets.ready_on(1, rank.b.get());
+    const LaterGo go(fake, rank.a, 20ms);
+    rank.buckets.finish_on(rank.a.get());
+    settle(on, rank.a);
+    if (!find || c.rank() == 0)
+      expect(rank.has_read(3), "a gradient was overwritten while the program read it");
+    expect(rank.is(rank.view(1), 1.5F), "wrong average");
+  });
+}
+
+TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
+  const bool wire = GENERATE(false, true);
+  run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
+    GradientOptions options;
+    if (wire) options.wire = DType::bf16;
+    Rank rank(c, on, 8, options);
+    for (int round = 0; round < 6; ++round) {
+      rank.buckets.begin_step({.stream = rank.a.get()});
+      for (std::size_t i = 8; i-- > 0;) {
+        rank.set(rank.view(i), static_cast<float>(2 * c.rank() + round), rank.a);
+        settle(on, rank.a);
+        rank.buckets.ready_on(i, rank.a.get());
+      }
+      rank.buckets.finish_on(rank.b.get());
+      rank.read(rank.view(0), rank.b);
+      settle(on, rank.b);
+      expect(rank.has_read(1.0F + static_cast<float>(round)), "it read too early");
+    }
+  });
+}
+
+TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host",
+          "[gradients]") {
+  const bool on_stream = GENERATE(false, true);
+  run_ordered("on_bucket", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
+    std::optional<Rank> rank;
+    std::size_t called = 0;
+    GradientOptions options;
+    options.wire = DType::bf16;
+    options.first_bucket_bytes = options.bucket_bytes = bytes;
+    options.on_bucket = [&](const CompletedBucket& bucket) {
+      for (const std::size_t parameter : bucket.parameters) {
+        ++called;
+        if (on_stream) {
+          rank->read(rank->view(parameter), rank->a);
+          settle(on, rank->a);
+          expect(rank->has_read(2), "the stream read too early");
+        } else {
+          expect(rank->is(rank->view(parameter), 2), "the host read too early");
+        }
+      }
+    };
+    rank.emplace(c, on, 3, options);
+    for (std::size_t round = 1; round <= 4; ++round) {
+      rank->buckets.begin_step({.stream = rank->a.get()});
+      for (std::size_t i = 3; i-- > 0;) {
+        rank->set(rank->view(i), static_cast<float>(1 + 2 * c.rank()), rank->a);
+        settle(on, rank->a);
+        rank->buckets.ready_on(i, rank->a.get());
+      }
+      if (on_stream)
+        rank->buckets.finish_on(rank->a.get());
+      else
+        rank->buckets.finish();
+      expect(called == 3 * round, "calls are missing");
+    }
+  });
+}
+
+// The host reads at once, without a stream of the program.
+TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
+  run_ordered("host", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::bf16;
+    Rank rank(c, on, 1, options);
+    for (int round = 0; round < 20; ++round) {
+      rank.buckets.begin_step();
+      rank.set(rank.view(0), static_cast<float>(2 * c.rank() + round), rank.a);
+      rank.buckets.ready_on(0, rank.a.get());
+      rank.buckets.finish();
+      float value = 0;
+      fake.read(&value, rank.view(0) + bytes - sizeof value, sizeof value);
+      expect(value == 1.0F + static_cast<float>(round), "the host read too early");
+    }
+  });
+}
+
+// The stream of zero_on() is not the one that finish_on() has joined.
+TEST_CASE("zero_on() comes after the step before, and before the next one", "[gradients]") {
+  run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::bf16;
+    Rank rank(c, on, 8, options);
+    for (int round = 0; round < 6; ++round) {
+      rank.whole_step(1);
+      rank.buckets.zero_on(rank.b.get());
+      settle(on, rank.a);
+      settle(on, rank.b);
+      for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not zero");
+    }
+    // Zeroing is late, and the step uses another stream.
+    Rank plain(c, on, 1);
+    fake.hold(plain.b.get());
+    plain.buckets.zero_on(plain.b.get());
+    plain.set(plain.source.address(), 5, plain.a);
+    plain.buckets.begin_step({.stream = plain.a.get()});
+    plain.buckets.ready_on(0, plain.a.get(), plain.source_data());
+    {
+      const LaterGo go(fake, plain.b, 20ms);
+      plain.buckets.finish_on(plain.a.get());
+    }
+    settle(on, plain.a);
+    settle(on, plain.b);
+    expect(plain.is(plain.view(0), 5), "zeroing came after the step");
+  });
+}
+
+TEST_CASE("copies of local steps on a GPU come after all that uses the view, and before the rest",
+          "[gradients]") {
+  run_ordered("local", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::bf16;
+    Rank rank(c, on, 1, options);
+    GpuFloats first(on, count, 7), second(on, count, 8);
+    const auto local_step = [&](const device::Stream& stream, const GpuFloats& gradient,
+                                const device::Stream* zero = nullptr) {
+      const GradientBuckets::Accumulation local(rank.buckets);
+      rank.buckets.begin_step({.stream = stream.get()});
+      rank.buckets.ready_on(0, stream.get(), gradient.buffer().data);
+      if (zero != nullptr) rank.buckets.zero_on(zero->get());
+      rank.buckets.finish_on(zero != nullptr ? zero->get() : stream.get());
+    };
+    for (int round = 0; round < 6; ++round) {
+      rank.whole_step(1);
+      local_step(rank.b, first);
+      settle(on, rank.a);
+      settle(on, rank.b);
+      expect(rank.is(rank.view(0), 7), "the step before came after the copy");
+    }
+    const auto with_a_late_copy = [&](float wanted, auto then) {
+      fake.hold(rank.a.get());
+      local_step(rank.a, first);
+      {
+        const LaterGo go(fake, rank.a, 20ms);
+        then();
+        settle(on, rank.b);
+      }
+      settle(on, rank.a);
+      expect(rank.is(rank.view(0), wanted), [&] { return std::to_string(wanted) + " is wrong"; });
+    };
+    with_a_late_copy(8, [&] { local_step(rank.b, second); });
+    with_a_late_copy(0, [&] { rank.buckets.zero_on(rank.b.get()); });
+    // Zeroed in the middle of the step.
+    fake.hold(rank.a.get());
+    {
+      const LaterGo go(fake, rank.a, 20ms);
+      local_step(rank.a, first, &rank.b);
+      settle(on, rank.b);
+    }
+    settle(on, rank.a);
+    expect(rank.is(rank.view(0), 0), "zeroing came before the copy");
+    // What comes behind finish_on() may write to the gradient that was given.
+    fake.hold(rank.a.get());
+    {
+      const LaterGo go(fake, rank.a, 20ms);
+      const GradientBuckets::Accumulation local(rank.buckets);
+      rank.buckets.begin_step({.stream = rank.a.get()});
+      rank.buckets.ready_on(0, rank.a.get(), second.buffer().data);
+      rank.buckets.finish_on(rank.b.get());
+      rank.set(second.address(), 9, rank.b);
+      settle(on, rank.b);
+    }
+    settle(on, rank.a);
+    expect(rank.is(rank.view(0), 8), "the copy came too late");
+    second.set(8);
+    // The sum of local steps travels, although the parameter is unused in this one.
+    with_a_late_copy(7, [&] {
+      const std::size_t unused[] = {0};
+      rank.buckets.begin_step({.unused = unused, .stream = rank.b.get()});
+      rank.buckets.finish_on(rank.b.get());
+    });
+    with_a_late_copy(8, [&] {
+      rank.buckets.begin_step({.stream = rank.b.get()});
+      rank.buckets.ready_on(0, rank.b.get(), second.buffer().data);
+      rank.buckets.finish_on(rank.b.get());
+    });
+  });
+}
+
+}  // namespace
+}  // namespace rondo::testing

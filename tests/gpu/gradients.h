@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradient buckets on a GPU, as a program with one stream or several uses them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <rondo/gradients.h>
+
+#include "gpu/gpu_ranks.h"
+#include "support/fake_kernels.h"
+
+namespace rondo::testing {
+
+using Bytes = std::vector<std::byte>;
+
+// The kernels of Rondo, on the fake driver. A real one has them in the image.
+inline void have_kernels() {
+  if (FakeCuda::needs_kernels()) register_device_kernels(FakeCuda());
+}
+
+// A tensor of a model.
+struct Shape {
+  std::size_t count;
+  DType type = DType::f32;
+};
+
+inline std::vector<Parameter> parameters_of(std::span<const Shape> shapes, int device) {
+  std::vector<Parameter> parameters;
+  for (const Shape& shape : shapes) {
+    Parameter parameter;
+    parameter.name = "p";
+    parameter.name += std::to_string(parameters.size());
+    parameter.shape = {shape.count};
+    parameter.type = shape.type;
+    parameter.device = device;
+    parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+inline device::Address address_of(const Buffer& buffer) noexcept {
+  return reinterpret_cast<device::Address>(buffer.data);
+}
+
+// Pinned host memory, with copies between it and the GPU that a stream orders.
+class PinnedBytes {
+ public:
+  PinnedBytes(const OnGpu& on, std::size_t bytes) : on_(on), memory_(on.gpu(), bytes + 1) {}
+  std::byte* data() const noexcept { return memory_.data(); }
+  void to_gpu(device::Address to, std::size_t bytes, const device::Stream& stream) const {
+    const device::Current current(on_.gpu());
+    on_.gpu().check(on_.gpu().driver().copy_to_device(to, data(), bytes, stream.get()), "copy");
+  }
+  void to_host(device::Address from, std::size_t bytes, const device::Stream& stream) const {
+    const device::Current current(on_.gpu());
+    on_.gpu().check(on_.gpu().driver().copy_to_host(data(), from, bytes, stream.get()), "copy");
+  }
+
+ private:
+  const OnGpu& on_;
+  device::PinnedMemory memory_;
+};
+
+// Makes a stream wait for what another one has now.
+inline void chain(const OnGpu& on, const device::Stream& first, const device::Stream& then) {
+  device::Event event(on.gpu());
+  const device::Current current(on.gpu());
+  on.gpu().check(event.record(first.get()), "record");
+  on.gpu().check(on.gpu().driver().stream_wait_event(then.get(), event.get(), 0), "wait");
+}
+
+}  // namespace rondo::testing

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients on a GPU have the bits of the same gradients in host memory, in every form: views and
+// copies, types, wire types, unused parameters, ranks without data, local steps.
+#include <cstring>
+
+#include "catch.h"
+#include "gpu/gradients.h"
+#include "support/draw.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr Shape mixed_shapes[] = {
+    {300, DType::f32},  {17, DType::f64},  {129, DType::f16}, {0, DType::f32},  {1, DType::bf16},
+    {1000, DType::f32}, {64, DType::bf16}, {5, DType::f64},   {33, DType::f32}, {250, DType::f16}};
+
+// Finite values of moderate size: the two highest bits of each exponent differ.
+Bytes draw_gradient(const Shape& shape, Draw& draw) {
+  Bytes bytes(shape.count * size_of(shape.type));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(draw(256));
+  for (std::size_t i = size_of(shape.type) - 1; i < bytes.size(); i += size_of(shape.type))
+    bytes[i] = (bytes[i] & std::byte{0x83}) | std::byte{0x3c};
+  return bytes;
+}
+
+// How the program gives its gradients.
+enum class Way { views, copies, both };
+
+// What a rank does in a step.
+struct Plan {
+  double weight = 1;
+  bool local = false;
+  bool zero = false;
+  std::vector<std::size_t> unused{};
+};
+
+// Buckets in host memory and on a GPU, which make the same steps.
+class Twins {
+ public:
+  Twins(Communicator& c, OnGpu& on, std::span<const Shape> shapes, const GradientOptions& options,
+        Way way)
+      : on_(on),
+        shapes_(shapes.begin(), shapes.end()),
+        way_(way),
+        stream_(on.gpu()),
+        other_(on.gpu()),
+        host(c, parameters_of(shapes, -1), options),
+        gpu(c, parameters_of(shapes, on.gpu().ordinal()), options) {
+    for (const Shape& shape : shapes_) {
+      const std::size_t bytes = shape.count * size_of(shape.type);
+      pinned_.emplace_back(std::make_unique<PinnedBytes>(on, bytes));
+      sources_.emplace_back(std::make_unique<device::DeviceMemory>(on.gpu(), bytes + 8));
+    }
+  }
+
+  void step(const Plan& plan, std::uint64_t seed, bool on_stream) {
+    std::vector<Bytes> gradients;
+    Draw draw(seed);
+    for (const Shape& shape : shapes_) gradients.push_back(draw_gradient(shape, draw));
+    host_step(plan, gradients);
+    gpu_step(plan, gradients, on_stream);
+    expect_same(seed);
+  }
+
+  void expect_same(std::uint64_t seed) {
+    for (std::size_t i = 0; i < shapes_.size(); ++i) {
+      const Buffer wanted = host.gradient(i), got = gpu.gradient(i);
+      const std::size_t bytes = wanted.count * size_of(wanted.type);
+      expect(got.device == on_.gpu().ordinal(), "a gradient is elsewhere");
+      Bytes read(bytes);
+      on_.copier.read(read, address_of(got));
+      expect(bytes == 0 || std::memcmp(read.data(), wanted.data, bytes) == 0, [&] {
+        return "p" + std::to_string(i) + " has other bits on the GPU, seed " + std::to_string(seed);
+      });
+    }
+  }
+
+ private:
+  bool copies(std::size_t i) const { return way_ == Way::copies || (way_ == Way::both && i % 2); }
+  static bool is_unused(const Plan& plan, std::size_t i) {
+    return std::ranges::find(plan.unused, i) != plan.unused.end();
+  }
+
+  void host_step(const Plan& plan, const std::vector<Bytes>& gradients) {
+    std::optional<GradientBuckets::Accumulation> local;
+    if (plan.local) local.emplace(host);
+    if (plan.zero) host.zero();
+    host.begin_step({.weight = plan.weight, .unused = plan.unused});
+    for (std::size_t i = shapes_.size(); i-- > 0;) {
+      if (is_unused(plan, i)) continue;
+      if (copies(i)) {
+        host.ready(i, gradients[i].data());
+        continue;
+      }
+      if (!gradients[i].empty())
+        std::memcpy(host.gradient(i).data, gradients[i].data(), gradients[i].size());
+      host.ready(i);
+    }
+    host.finish();
+  }
+
+  // The host waits for nothing before the end. Every second gradient is made on another stream.
+  void gpu_step(const Plan& plan, const std::vector<Bytes>& gradients, bool on_stream) {
+    std::optional<GradientBuckets::Accumulation> local;
+    if (plan.local) local.emplace(gpu);
+    if (plan.zero) gpu.zero_on(stream_.get());
+    gpu.begin_step({.weight = plan.weight, .unused = plan.unused, .stream = stream_.get()});
+    chain(on_, stream_, other_);
+    for (std::size_t i = shapes_.size(); i-- > 0;) {
+      if (is_unused(plan, i)) continue;
+      const device::Stream& stream = i % 2 == 0 ? stream_ : other_;
+      const bool copy = copies(i);
+      const device::Address to = copy ? sources_[i]->address() : address_of(gpu.gradient(i));
+      if (!gradients[i].empty()) {
+        std::memcpy(pinned_[i]->data(), gradients[i].data(), gradients[i].size());
+        pinned_[i]->to_gpu(to, gradients[i].size(), stream);
+      }
+      if (copy)
+        gpu.ready_on(i, stream.get(), reinterpret_cast<const void*>(to));
+      else
+        gpu.ready_on(i, stream.get());
+    }
+    if (on_stream)
+      gpu.finish_on(stream_.get());
+    else
+      gpu.finish();
+    settle(on_, stream_);
+    settle(on_, other_);
+  }
+
+  OnGpu& on_;
+  const std::vector<Shape> shapes_;
+  const Way way_;
+  device::Stream stream_, other_;
+  std::vector<std::unique_ptr<PinnedBytes>> pinned_;
+  std::vector<std::unique_ptr<device::DeviceMemory>> sources_;
+
+ public:
+  GradientBuckets host, gpu;
+};
+
+Setup gradient_setup(int size) {
+  have_kernels();
+  Setup setup;
+  setup.size = size;
+  // Direct algorithms on host memory round short floats once.
+  setup.options.reproducible = true;
+  return setup;
+}
+
+GradientOptions small_buckets() {
+  GradientOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 640;
+  return options;
+}
+
+TEST_CASE("gradients on a GPU have the bits of those in host memory", "[gradients]") {
+  const Way way = GENERATE(Way::views, Way::copies, Way::both);
+  const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
+  CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "bits", [&](Communicator& c, OnGpu& on) {
+    for (const int wire : {0, 1, 2}) {
+      GradientOptions options = small_buckets();
+      options.averaging = averaging;
+      if (wire != 0) options.wire = DType::bf16;
+      options.error_feedback = wire == 2;
+      Twins twins(c, on, mixed_shapes, options, way);
+      const double weight = averaging == Averaging::weighted ? 1.0 + c.rank() : 1.0;
+      for (std::uint64_t step = 0; step < 4; ++step)
+        twins.step({.weight = weight}, 100 * step + static_cast<std::uint64_t>(c.rank()),
+                   step % 2 == 0);
+    }
+  }));
+}
+
+TEST_CASE("unused gradients on a GPU, ranks without data and local steps", "[gradients]") {
+  const Way way = GENERATE(Way::views, Way::both);
+  const bool find = GENERATE(false, true), wire = GENERATE(false, true);
+  CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "unused", [&](Communicator& c, OnGpu& on) {
+    GradientOptions options = small_buckets();
+    options.find_unused = find;
+    if (wire) options.wire = DType::bf16;
+    options.error_feedback = wire;
+    Twins twins(c, on, mixed_shapes, options, way);
+    Draw draw(static_cast<std::uint64_t>(c.rank()) + (find ? 10 : 20)), same(7);
+    for (std::uint64_t step = 0; step < 12; ++step) {
+      Plan plan{.weight = draw(4) == 0 ? 0.0 : 1.0, .local = same(3) == 0, .zero = same(3) == 0};
+      const bool unused = same(4) != 0;
+      for (std::size_t i = 0; unused && i < std::size(mixed_shapes); ++i) {
+        // Some are unused on all ranks: those stay as they are.
+        const bool everywhere = same(4) == 0;
+        if (everywhere || draw(3) == 0) plan.unused.push_back(i);
+      }
+      twins.step(plan, 1000 * step + static_cast<std::uint64_t>(c.rank()), draw(2) == 0);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
