@@ -73,7 +73,7 @@ void DirectLane::post_more() {
   Bytes bytes{*this};
   while (next_ != nullptr && !protocol_.is_alone()) {
     if (!next_rules_) next_rules_ = rules_of(*next_);
-    if (!protocol_.may_post(flags_, *next_rules_)) return;
+    if (!protocol_.may_post(flags_, bytes, *next_rules_)) return;
     protocol_.post(flags_, bytes, *next_rules_);
     next_rules_.reset();
     next_ = next_->next_direct;

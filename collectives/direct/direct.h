@@ -68,9 +68,12 @@ class DirectLane {
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
 
  private:
-  // What the protocol calls. move.cc moves the bytes.
+  // What the protocol calls. move.cc moves the bytes, which have landed when a function returns.
   struct Bytes {
     DirectLane& lane;
+    static constexpr bool is_ready() noexcept { return true; }
+    static constexpr bool landed(Counter, std::uint64_t) noexcept { return true; }
+    static constexpr bool result_landed() noexcept { return true; }
     void write_post(std::uint64_t sequence, std::uint64_t number) const {
       lane.write_post(sequence, number);
     }
