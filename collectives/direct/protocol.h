@@ -78,9 +78,11 @@ struct Agreement {
 //   reached(rank, counter, value): loads, acquire    agree(sequence) -> Agreement
 //   publish(counter, value): stores, release         copy_in, combine, copy_out(chunk of the call)
 //                                                    landed(counter, chunk), result_landed()
+//                                                    may_start(counter)
 //
 // is_ready() says that others may use the memory of the next call, and that its value is there to
 // be posted. finish_value() and the three for chunks may return before their bytes have landed.
+// may_start() says that another step of that kind may be started.
 // The first call is the oldest that is posted and not left.
 template <class Flags>
 class Protocol {
@@ -254,7 +256,8 @@ class Protocol {
       skip(flags, Counter::copied_in, copied_in_, call_.chunks);
       return true;
     }
-    const bool starts = copied_in_.started < call_.chunks && slot_free(flags, copied_in_.started);
+    const bool starts = copied_in_.started < call_.chunks && bytes.may_start(Counter::copied_in) &&
+                        slot_free(flags, copied_in_.started);
     if (starts) bytes.copy_in(copied_in_.started++);
     return land(flags, bytes, Counter::copied_in, copied_in_) || starts;
   }
@@ -266,7 +269,7 @@ class Protocol {
       skip(flags, Counter::combined, combined_, call_.chunks);
       return true;
     }
-    const bool starts = may_combine(flags);
+    const bool starts = bytes.may_start(Counter::combined) && may_combine(flags);
     if (starts) bytes.combine(combined_.started++);
     return land(flags, bytes, Counter::combined, combined_) || starts;
   }
@@ -287,7 +290,7 @@ class Protocol {
       skip(flags, Counter::copied_out, copied_out_, combined_.landed);
       return true;
     }
-    const bool starts = may_copy_out(flags);
+    const bool starts = bytes.may_start(Counter::copied_out) && may_copy_out(flags);
     if (starts) bytes.copy_out(copied_out_.started++);
     return land(flags, bytes, Counter::copied_out, copied_out_) || starts;
   }

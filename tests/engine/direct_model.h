@@ -178,6 +178,7 @@ class Actor {
   bool is_ready() const noexcept {
     return is(Break::early_post) || is_ready(rank_, self_.posted + std::size_t{1});
   }
+  static constexpr bool may_start(direct::Counter) noexcept { return true; }
   bool landed(direct::Counter counter, std::uint64_t chunk);
   bool result_landed();
   void write_post(std::uint64_t sequence, std::uint64_t number);

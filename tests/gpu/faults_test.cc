@@ -11,6 +11,7 @@
 #include "gpu/gpu_ranks.h"
 #include "support/draw.h"
 #include "support/effort.h"
+#include "support/fake_kernels.h"
 #include "support/trial.h"
 
 namespace rondo::testing {
@@ -24,7 +25,8 @@ constexpr const char* functions[] = {
     "cuMemcpyDtoHAsync",   "cuMemcpyHtoDAsync",      "cuEventRecord",
     "cuEventQuery",        "cuStreamWaitEvent",      "cuLaunchHostFunc",
     "cuMemHostAlloc",      "cuEventCreate",          "cuStreamCreateWithPriority",
-    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain"};
+    "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain",
+    "cuModuleLoadData"};
 
 enum class Kind { function, work, gpu, held, abort };
 
@@ -51,6 +53,9 @@ struct Scenario {
     }
     for (std::uint64_t i = draw(4); i > 0; --i)
       messages.push_back(1 + draw(draw.one_of<std::uint64_t>({4, 1000, 16'000, 300'000})));
+    if (setup.over == Over::tcp || draw(2) == 0) return;
+    setup.faults.windows = true;
+    setup.options.algorithm = "direct";
   }
 
   // On rank 0, before the calls.
@@ -183,6 +188,7 @@ void run_seed(std::uint64_t seed) {
 
 TEST_CASE("faults of GPUs by seed") {
   if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
   const char* const count = std::getenv("RONDO_TEST_GPU_SEEDS");
   const int seeds = count != nullptr ? std::atoi(count) : few_cases() ? 30 : 120;
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<std::uint64_t>(seed));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <rondo/error.h>
 
@@ -47,6 +48,11 @@ CudaWindows::CudaWindows(int rank, transports::Windows& host, std::shared_ptr<de
 }
 
 CudaWindows::~CudaWindows() {
+  close();
+}
+
+void CudaWindows::close() noexcept {
+  if (std::exchange(closed_, true)) return;
   host_.set_sink(nullptr);
   exports_->close();
 }

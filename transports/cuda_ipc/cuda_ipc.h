@@ -24,6 +24,7 @@
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "transports/cuda_ipc/exports.h"
+#include "transports/gpu_windows.h"
 #include "transports/transport.h"
 
 namespace rondo::cuda_ipc {
@@ -35,7 +36,7 @@ namespace rondo::cuda_ipc {
 // Locks: two mutexes of its own, and that of Exports.
 // Failures: allocate() throws Error. Memory of a peer that cannot be mapped is never found, and a
 // warning says why.
-class CudaWindows final : public transports::Windows, private transports::DescriptorSink {
+class CudaWindows final : public transports::GpuWindows, private transports::DescriptorSink {
  public:
   // host: windows of at most most_ranks ranks on this host, which outlive the object.
   CudaWindows(int rank, transports::Windows& host, std::shared_ptr<device::Gpus> gpus);
@@ -43,14 +44,12 @@ class CudaWindows final : public transports::Windows, private transports::Descri
   ~CudaWindows() override;
   CudaWindows(const CudaWindows&) = delete;
   CudaWindows& operator=(const CudaWindows&) = delete;
+  void close() noexcept override;
 
-  // Zeroed memory of the GPU, which the others can map. It may outlive this object.
-  std::unique_ptr<transports::Allocation> allocate(int ordinal, std::size_t bytes) {
+  std::unique_ptr<transports::Allocation> allocate(int ordinal, std::size_t bytes) override {
     return Exports::allocate(exports_, gpus_, ordinal, bytes);
   }
-  // Exports what find() was asked for, maps for this GPU what peers have exported since, and lets
-  // go of what they have freed. To be called before an operation on the GPU.
-  void catch_up(const device::Gpu& gpu);
+  void catch_up(const device::Gpu& gpu) override;
 
   std::span<const int> ranks() const noexcept override { return host_.ranks(); }
   std::byte* area(int rank) const noexcept override { return host_.area(rank); }
@@ -91,6 +90,7 @@ class CudaWindows final : public transports::Windows, private transports::Descri
   transports::Windows& host_;
   const std::shared_ptr<device::Gpus> gpus_;
   const std::shared_ptr<Exports> exports_;
+  bool closed_ = false;
   std::size_t place_ = 0;       // of this rank
   std::vector<Table*> tables_;  // by place
   std::mutex catching_up_;      // for one catch_up() at a time; guards used_ and log_

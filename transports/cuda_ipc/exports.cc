@@ -111,6 +111,10 @@ Exports::Live* Exports::live_at(device::Address address) noexcept {
   return after == live_.begin() ? nullptr : &*std::prev(after);
 }
 
+std::uint64_t Exports::everyone_else() const noexcept {
+  return (UINT64_MAX >> (most_ranks - ranks_.size())) & ~(std::uint64_t{1} << place_);
+}
+
 bool Exports::is_everywhere(const Live& live) const noexcept {
   for (std::size_t place = 0; place < tables_.size(); ++place)
     if (place != place_ && tables_[place]->mapped[place_][live.slot].load(
@@ -127,7 +131,7 @@ transports::WindowPlace Exports::find(const void* data, std::size_t bytes) noexc
   const std::uint64_t offset = address - live->memory->address();
   if (offset > live->bytes || bytes > live->bytes - offset) return {};
   if (is_everywhere(*live)) return {live->slot, live->generation, offset};
-  live->wanted = any_wanted_ = true;
+  if (live->told != everyone_else()) live->wanted = any_wanted_ = true;
   return {};
 }
 

@@ -62,6 +62,7 @@ class Exports {
               const device::Gpu& gpu);
   void remove(device::Address address) noexcept;
   Live* live_at(device::Address address) noexcept;
+  std::uint64_t everyone_else() const noexcept;
   bool is_everywhere(const Live& live) const noexcept;
   std::uint64_t send(const Live& live) const;
 
