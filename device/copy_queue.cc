@@ -31,6 +31,14 @@ void CopyQueue::on_device(Address to, Address from, std::size_t bytes) {
   if (status != success) gpu_.check(status, "cuMemcpyDtoDAsync of " + base::describe_bytes(bytes));
 }
 
+void CopyQueue::launch(FunctionHandle kernel, const char* name, unsigned blocks, unsigned threads,
+                       void** parameters) {
+  const Status status = gpu_.driver().launch_kernel(kernel, blocks, 1, 1, threads, 1, 1, 0,
+                                                    stream_.get(), parameters, nullptr);
+  open_ = open_ || status == success;
+  if (status != success) gpu_.check(status, std::string("cuLaunchKernel of ") + name);
+}
+
 void CopyQueue::end_batch() {
   Event& event = events_[(oldest_ + count_) % most_batches];
   gpu_.check(event.record(stream_.get()), "cuEventRecord");

@@ -10,8 +10,8 @@
 
 namespace rondo::device {
 
-// Copies between a GPU and pinned host memory on a stream of its own, in order. Copies come in
-// batches, and the host learns when each batch has ended.
+// Copies between a GPU and pinned host memory, and kernels, on a stream of its own, in order. They
+// come in batches, and the host learns when each batch has ended.
 //
 // Threads: as in objects.h. Failures: the functions throw Error(system), which names the GPU, the
 // copy and the driver's error.
@@ -27,6 +27,9 @@ class CopyQueue {
   void to_host(std::byte* to, Address from, std::size_t bytes);
   void to_device(Address to, const std::byte* from, std::size_t bytes);
   void on_device(Address to, Address from, std::size_t bytes);
+  // A kernel with a grid of one dimension. name: for messages.
+  void launch(FunctionHandle kernel, const char* name, unsigned blocks, unsigned threads,
+              void** parameters);
   void end_batch();
   // Records the event after everything that has been enqueued.
   void record(Event& event);

@@ -12,6 +12,9 @@ namespace {
 
 // Flags of cuda.h.
 constexpr unsigned event_disable_timing = 2, stream_non_blocking = 1, host_portable = 1;
+constexpr int minimum_granularity = 0;
+// CUdevice_attribute
+constexpr int virtual_memory_management = 102, descriptor_handles = 103;
 
 // Calls release with the GPU's context current. Errors are dropped: the function may return one of
 // earlier work, which its caller has seen, and a destructor can do nothing about its own.
@@ -85,6 +88,96 @@ DeviceMemory::~DeviceMemory() {
   give_back(*gpu_, [this](const CudaDriver& driver) { driver.memory_free(address_); });
 }
 
+SharedMemory::SharedMemory(const Gpu& gpu, std::size_t bytes) : gpu_(&gpu) {
+  const Current current(gpu);
+  const CudaDriver& driver = gpu.driver();
+  AllocationProperties properties;
+  properties.handle_types = posix_descriptor;
+  properties.location.id = gpu.ordinal();
+  std::size_t page = 0;
+  gpu.check(driver.allocation_granularity(&page, &properties, minimum_granularity),
+            "cuMemGetAllocationGranularity");
+  bytes_ = (bytes + page - 1) / page * page;
+  if (const Status status = driver.allocation_create(&handle_, bytes_, &properties, 0);
+      status != success)
+    gpu.check(status, fmt::format("cuMemCreate of {}", base::describe_bytes(bytes_)));
+  map();
+}
+
+// A descriptor is passed by its value.
+SharedMemory::SharedMemory(const Gpu& gpu, int descriptor, std::size_t bytes)
+    : gpu_(&gpu), bytes_(bytes) {
+  const Current current(gpu);
+  gpu.check(gpu.driver().allocation_import(
+                &handle_, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+                posix_descriptor),
+            "cuMemImportFromShareableHandle");
+  map();
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : gpu_(other.gpu_),
+      handle_(std::exchange(other.handle_, 0)),
+      address_(std::exchange(other.address_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      mapped_(std::exchange(other.mapped_, false)) {}
+
+SharedMemory::~SharedMemory() {
+  release();
+}
+
+// Called by the constructors, when the handle is there.
+void SharedMemory::map() {
+  const CudaDriver& driver = gpu_->driver();
+  try {
+    gpu_->check(driver.address_reserve(&address_, bytes_, 0, 0, 0), "cuMemAddressReserve");
+    gpu_->check(driver.memory_map(address_, bytes_, 0, handle_, 0), "cuMemMap");
+    mapped_ = true;
+    give_access(gpu_->ordinal());
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void SharedMemory::release() noexcept {
+  if (handle_ == 0) return;
+  give_back(*gpu_, [this](const CudaDriver& driver) {
+    if (mapped_) driver.memory_unmap(address_, bytes_);
+    if (address_ != 0) driver.address_free(address_, bytes_);
+    driver.allocation_release(handle_);
+  });
+  handle_ = 0;
+}
+
+void SharedMemory::give_access(Ordinal ordinal) {
+  const Current current(*gpu_);
+  AccessDescription access;
+  access.location.id = ordinal;
+  if (const Status status = gpu_->driver().memory_set_access(address_, bytes_, &access, 1);
+      status != success)
+    gpu_->check(status, fmt::format("cuMemSetAccess for GPU {}", ordinal));
+}
+
+int SharedMemory::export_descriptor() const {
+  const Current current(*gpu_);
+  int descriptor = -1;
+  gpu_->check(gpu_->driver().allocation_export(&descriptor, handle_, posix_descriptor, 0),
+              "cuMemExportToShareableHandle");
+  return descriptor;
+}
+
+std::string why_not_shared(const Gpu& gpu) {
+  const auto has = [&](int attribute) {
+    int value = 0;
+    gpu.check(gpu.driver().device_get_attribute(&value, attribute, gpu.ordinal()),
+              "cuDeviceGetAttribute");
+    return value != 0;
+  };
+  if (!has(virtual_memory_management)) return "its driver has no virtual memory management";
+  return has(descriptor_handles) ? "" : "its driver exports no memory as descriptors";
+}
+
 Module::Module(const Gpu& gpu, const void* image) : gpu_(&gpu) {
   const Current current(gpu);
   gpu.check(gpu.driver().module_load_data(&handle_, image), "cuModuleLoadData");
@@ -113,16 +206,15 @@ Status wait_for(const Event& event, std::chrono::milliseconds time) noexcept {
   return status;
 }
 
-void set_to_zero(const Gpu& gpu, const DeviceMemory& memory) {
+void set_to_zero(const Gpu& gpu, Address memory, std::size_t bytes) {
   constexpr std::chrono::seconds most_time{60};
   const Stream stream(gpu);
   Event zeroed(gpu);
   const Current current(gpu);
-  gpu.check(gpu.driver().set_bytes(memory.address(), 0, memory.bytes(), stream.get()),
-            "cuMemsetD8Async");
+  gpu.check(gpu.driver().set_bytes(memory, 0, bytes, stream.get()), "cuMemsetD8Async");
   gpu.check(zeroed.record(stream.get()), "cuEventRecord");
   if (const Status status = wait_for(zeroed, most_time); status != success)
-    gpu.check(status, "cuMemsetD8Async of " + base::describe_bytes(memory.bytes()));
+    gpu.check(status, "cuMemsetD8Async of " + base::describe_bytes(bytes));
 }
 
 }  // namespace rondo::device

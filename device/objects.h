@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "device/gpu.h"
@@ -90,6 +91,40 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
+// Memory of a GPU that several processes can map. It lives until the last of them has let go of it,
+// so an importer does not depend on the process that made it. It takes whole pages of the GPU.
+class SharedMemory {
+ public:
+  // Makes memory, which the GPU can use. It is not zeroed.
+  SharedMemory(const Gpu& gpu, std::size_t bytes);
+  // Maps memory that this process or another one has exported, of a GPU that this process sees. The
+  // descriptor stays the caller's. bytes: those of the memory, or fewer whole pages.
+  SharedMemory(const Gpu& gpu, int descriptor, std::size_t bytes);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&&) = delete;
+  ~SharedMemory();
+
+  Address address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  // Lets another GPU of this process use it too. May block, as the constructors.
+  void give_access(Ordinal ordinal);
+  // A descriptor for importers; the caller closes it. May block, as the constructors.
+  int export_descriptor() const;
+
+ private:
+  void map();
+  void release() noexcept;
+
+  const Gpu* gpu_;
+  AllocationHandle handle_ = 0;
+  Address address_ = 0;  // reserved
+  std::size_t bytes_ = 0;
+  bool mapped_ = false;
+};
+
+// Why the GPU can make no SharedMemory; empty when it can. Throws Error(system).
+std::string why_not_shared(const Gpu& gpu);
+
 // Kernels that have been loaded. They are loaded whole, because loading one at its first launch may
 // synchronize.
 class Module {
@@ -113,7 +148,10 @@ class Module {
 // Waits until the event is reached, but not longer than this. Returns its last status. Needs the
 // GPU's context current.
 Status wait_for(const Event& event, std::chrono::milliseconds time) noexcept;
-// Sets the memory to zero, and waits until that is done.
-void set_to_zero(const Gpu& gpu, const DeviceMemory& memory);
+// Sets memory of the GPU to zero, and waits until that is done.
+void set_to_zero(const Gpu& gpu, Address memory, std::size_t bytes);
+inline void set_to_zero(const Gpu& gpu, const DeviceMemory& memory) {
+  set_to_zero(gpu, memory.address(), memory.bytes());
+}
 
 }  // namespace rondo::device

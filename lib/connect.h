@@ -7,7 +7,9 @@
 
 #include <rondo/communicator.h>
 
+#include "device/gpus.h"
 #include "lib/rendezvous/rendezvous.h"
+#include "transports/gpu_windows.h"
 #include "transports/transport.h"
 
 namespace rondo::lib {
@@ -24,6 +26,11 @@ Communicator connect_with(const Options& options, const TransportFactory& transp
 // unknown name in options.transports.
 // Each communicator takes its own; those that are split from it share its devices.
 TransportFactory default_transports();
+
+// Windows on memory of GPUs, above those of a transport, which outlive them. Null where too many
+// ranks share these.
+std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::Windows& windows,
+                                                         std::shared_ptr<device::Gpus> gpus);
 
 // Whether options.transports leaves none out.
 bool allows_all_transports(const Options& options);

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "collectives/direct/area.h"
+#include "device/keep.h"
 #include "lib/gpu_buffers.h"
 
 namespace rondo::lib {
@@ -14,6 +16,7 @@ namespace rondo::lib {
 namespace {
 
 constexpr std::size_t least_staging = std::size_t{64} << 10;
+constexpr std::size_t most_gpu_chunk = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -21,6 +24,10 @@ constexpr std::size_t least_staging = std::size_t{64} << 10;
 std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept {
   const std::size_t blocks = static_cast<std::size_t>(ranks) * size_of(DType::f64);
   return std::max({staging_bytes / lane_count / 2, least_staging, blocks});
+}
+
+std::size_t gpu_chunk_bytes(std::size_t staging_bytes) noexcept {
+  return std::clamp(2 * staging_bytes, least_staging, most_gpu_chunk);
 }
 
 void GpuLanes::check_buffers(const Arguments& a) const {
@@ -58,9 +65,29 @@ point::GpuTransfers& GpuLanes::transfers(int device, const Needs& needs) {
   });
 }
 
+direct::GpuMover& GpuLanes::mover(int device, Priority priority, const Needs& needs) {
+  windows_->catch_up(gpus_->gpu(device));
+  return find(movers_[static_cast<std::size_t>(priority)], device, needs,
+              [&](const device::Gpu& gpu) {
+                return std::make_unique<direct::GpuMover>(
+                    gpu, *windows_,
+                    direct::GpuMover::Size{static_cast<std::size_t>(needs.ranks),
+                                           direct::direct_slot_bytes(priority)},
+                    priority == Priority::urgent, needs.waker);
+              });
+}
+
+std::unique_ptr<transports::Allocation> GpuLanes::allocate(int device, std::size_t bytes) {
+  if (windows_ != nullptr && device::why_not_shared(gpus_->gpu(device)).empty())
+    return windows_->allocate(device, bytes);
+  return allocate_on_gpu(gpus_, device, bytes);
+}
+
 template <class Function>
 void GpuLanes::for_each_port(Function function) {
   for (auto& lane : lanes_)
+    for (auto& [device, on_gpu] : lane) function(on_gpu.kind->port());
+  for (auto& lane : movers_)
     for (auto& [device, on_gpu] : lane) function(on_gpu.kind->port());
   for (auto& [device, on_gpu] : messages_) function(on_gpu.kind->port());
 }
@@ -69,7 +96,12 @@ void GpuLanes::settle(int rank) noexcept {
   const base::TimePoint until = base::Clock::now() + engine::GpuPort::settle_time;
   bool settled = true;
   for_each_port([&](engine::GpuPort& port) { settled = port.settle(until) && settled; });
+  if (windows_) windows_->close();
   if (settled) return;
+  // A kernel may still read what has been mapped.
+  if (windows_) device::keep_until_exit(std::move(windows_));
+  for (auto& lane : movers_)
+    for (auto& [device, on_gpu] : lane) on_gpu.kind->abandon();
   for_each_port([](engine::GpuPort& port) { port.abandon(); });
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "

@@ -8,19 +8,24 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <rondo/communicator.h>
 #include <rondo/types.h>
 
+#include "collectives/direct/gpu_mover.h"
 #include "collectives/engine/gpu_staging.h"
 #include "collectives/point/gpu_transfers.h"
 #include "device/gpus.h"
 #include "lib/arguments.h"
+#include "transports/gpu_windows.h"
 
 namespace rondo::lib {
 
 // The most that the segments of one call on a GPU may take. staging_bytes: Options::staging_bytes.
 std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept;
+// A chunk of buffers that ranks reach directly on GPUs: so large that launches cost little.
+std::size_t gpu_chunk_bytes(std::size_t staging_bytes) noexcept;
 
 // The staging memory of a communicator for GPUs, of each lane by itself. It is made at the first
 // call of the lane on the GPU.
@@ -44,6 +49,16 @@ class GpuLanes {
   // The same for one buffer. name: that of the parameter, "in".
   void check_buffer(const CheckedCall& call, const Buffer& buffer, std::string_view name) const;
   engine::GpuStaging& staging(int device, Priority priority, const Needs& needs);
+  // The ranks of these windows, which outlive settle(), may use direct algorithms. Comes before all
+  // calls. Null: no windows.
+  void share(std::unique_ptr<transports::GpuWindows> windows) noexcept {
+    windows_ = std::move(windows);
+  }
+  bool has_windows() const noexcept { return windows_ != nullptr; }
+  // Requires has_windows(). Also maps what other ranks have allocated since.
+  direct::GpuMover& mover(int device, Priority priority, const Needs& needs);
+  // Zeroed memory of the GPU, which the ranks that share windows reach directly if they can.
+  std::unique_ptr<transports::Allocation> allocate(int device, std::size_t bytes);
   // The same for messages.
   point::GpuTransfers& transfers(int device, const Needs& needs);
   // After the engine's end. If copies or the program's streams do not end in settle_time, staging
@@ -65,7 +80,9 @@ class GpuLanes {
   void for_each_port(Function function);
 
   const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
+  std::unique_ptr<transports::GpuWindows> windows_;
   std::array<ByGpu<engine::GpuStaging>, lane_count> lanes_;
+  std::array<ByGpu<direct::GpuMover>, lane_count> movers_;
   ByGpu<point::GpuTransfers> messages_;
 };
 

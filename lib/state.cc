@@ -129,11 +129,13 @@ void CommunicatorState::connect_all() {
   const std::span<const int> local = hosts_.on(hosts_.host(place_.rank));
   local_ranks_.assign(local.begin(), local.end());
   if (place_.size == 1) local_ranks_ = {place_.rank};
+  share_memory_of_gpus();
   engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<engine::Engine>(
       engine::EngineOptions{place_.rank, place_.size, host_cores_.ranks_per_core,
                             wait_mode_of(options_), options_.checksum, options_.reproducible,
-                            transport_name_, hosts_, warn_after()},
+                            gpu_chunk_bytes(options_.staging_bytes), transport_name_, hosts_,
+                            warn_after()},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
       !engine_->has_direct())
@@ -141,6 +143,15 @@ void CommunicatorState::connect_all() {
         Errc::unsupported,
         fmt::format("algorithm direct needs all ranks on one host over shm; these are over {}",
                     transport_name_));
+}
+
+// Comes before the engine, whose thread drives the transports.
+void CommunicatorState::share_memory_of_gpus() {
+  for (const auto& transport : transports_) {
+    transports::Windows* const windows = transport->windows();
+    if (windows != nullptr && windows->ranks().size() == static_cast<std::size_t>(place_.size))
+      return gpu_lanes_.share(make_gpu_windows(place_.rank, *windows, gpu_lanes_.gpus()));
+  }
 }
 
 CommunicatorState::~CommunicatorState() {
@@ -339,9 +350,10 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
   const std::uint64_t bytes = count * size_of(type) * blocks;
   const plan::Plan direct{.algorithm = schedules::Algorithm::direct,
                           .segment_bytes = std::max<std::size_t>(bytes, 1)};
-  const bool is_direct = !staged && engine_->has_direct() &&
-                         schedules::has_direct_form(operation) &&
-                         plan_options_.algorithm.value_or(direct.algorithm) == direct.algorithm;
+  const bool is_direct =
+      engine_->has_direct() && schedules::has_direct_form(operation) &&
+      (staged ? gpu_lanes_.has_windows() && plan_options_.algorithm == direct.algorithm
+              : plan_options_.algorithm.value_or(direct.algorithm) == direct.algorithm);
   // It is remembered only for the log, which tells each plan once.
   if (is_direct && !base::log_enabled(base::LogLevel::info)) return direct;
   const std::lock_guard lock(plans_mutex_);
@@ -431,9 +443,13 @@ Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& 
   schedules::Call unattended = call;
   unattended.unattended = true;
   return name_call({a.traits().name, a.rank, a.size}, [&] {
-    engine::GpuStaging& staging = gpu_lanes_.staging(a.device(), call.priority, gpu_needs());
-    device::refuse_capture(staging.port().gpu(), stream, "OpOptions::stream");
-    return Work(engine_->start(unattended, {staging, stream}));
+    engine::GpuCall on_gpu{.stream = stream};
+    if (call.signature.algorithm == schedules::Algorithm::direct)
+      on_gpu.mover = &gpu_lanes_.mover(a.device(), call.priority, gpu_needs());
+    else
+      on_gpu.staging = &gpu_lanes_.staging(a.device(), call.priority, gpu_needs());
+    device::refuse_capture(on_gpu.port().gpu(), stream, "OpOptions::stream");
+    return Work(engine_->start(unattended, on_gpu));
   });
 }
 
@@ -477,7 +493,10 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   call.out_bytes = writes ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
-  if (chosen.algorithm != schedules::Algorithm::direct)
+  if (chosen.algorithm == schedules::Algorithm::direct)
+    call.segment_elements =
+        staged ? gpu_chunk_bytes(options_.staging_bytes) : 1;  // for plan_hash()
+  else
     cut_into_segments(call, a, chosen,
                       staged ? gpu_staging_bytes(options_.staging_bytes, place_.size) : SIZE_MAX);
   call.time_limit = std::min(
@@ -522,7 +541,7 @@ Attachment* CommunicatorState::attachment(const void* key) {
 Memory CommunicatorState::allocate(std::size_t bytes, int device) {
   refuse_child();
   if (bytes == 0) return Memory();
-  if (device >= 0) return Memory(allocate_on_gpu(gpu_lanes_.gpus(), device, bytes));
+  if (device >= 0) return Memory(gpu_lanes_.allocate(device, bytes));
   std::unique_ptr<transports::Allocation> allocation;
   for (const auto& transport : transports_)
     if (!allocation) allocation = transport->allocate(bytes);

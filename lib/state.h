@@ -96,6 +96,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
+  void share_memory_of_gpus();
   GpuLanes::Needs gpu_needs();
   Work start_transfers(const MessageMemory& memory, const point::PointShape& shape,
                        const OpOptions& options);

@@ -5,12 +5,14 @@
 #include <array>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/process.h"
 #include "lib/connect.h"
 #include "lib/device_stream.h"
 #include "lib/reachability.h"
 #include "lib/settings.h"
+#include "transports/cuda_ipc/cuda_ipc.h"
 #include "transports/rdma/rdma.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shm.h"
@@ -114,6 +116,12 @@ TransportFactory default_transports() {
     if (is_allowed("tcp", options)) list.push_back(tcp_transport(place, options));
     return list;
   };
+}
+
+std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::Windows& windows,
+                                                         std::shared_ptr<device::Gpus> gpus) {
+  if (windows.ranks().size() > cuda_ipc::most_ranks) return nullptr;
+  return std::make_unique<cuda_ipc::CudaWindows>(rank, windows, std::move(gpus));
 }
 
 bool allows_all_transports(const Options& options) {

@@ -54,6 +54,7 @@ class Bench {
     setting_.in_a_row = options.in_a_row;
     setting_.fresh = options.writes_anew();
     setting_.allocated = options.allocate;
+    setting_.direct = options.connect.algorithm == "direct";
   }
   int run();
 
@@ -201,7 +202,7 @@ void Bench::describe() {
 void Bench::describe_gpu() const {
   if (!gpu_) return;
   print("# rank 0 uses GPU {}: {}, {}; staged through {}\n", gpu_->info.device, gpu_->info.name,
-        base::describe_bytes(gpu_->info.memory_bytes), gpu_staging);
+        base::describe_bytes(gpu_->info.memory_bytes), gpu_staging(setting_));
   if (gpu_->to_host > 0)
     print(
         "# copies between GPU {} and pinned memory reach {:.1f} GB/s to the GPU, {:.1f} GB/s to "

@@ -354,11 +354,6 @@ BenchOptions interpret(const BenchFlags& flags) {
   options.csv = flags.csv;
   options.constants = flags.constants;
   options.connect = read_connect(flags, options.operation);
-  if (options.device.on_gpus && options.connect.algorithm == "direct")
-    throw UsageError(fmt::format(
-        "--device {}: the algorithm direct works on host memory that ranks share; leave "
-        "one of --device and --algorithm (or RONDO_ALGORITHM) out",
-        flags.device));
   if (!options.constants.empty()) options.connect.measure = true;
   if (!options.reduces()) options.ops = {ReduceOp::sum};
   if (options.operation == Collective::barrier) {

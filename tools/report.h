@@ -28,6 +28,7 @@ struct Setting {
   std::uint64_t in_a_row = 1;  // calls of one iteration; in one direction the window
   bool fresh = true;           // inputs are written before every iteration
   bool allocated = false;
+  bool direct = false;            // the algorithm was set
   const BenchGpu* gpu = nullptr;  // of rank 0; null: the buffers are in host memory
   CeilingOf ceiling_of = CeilingOf::none;
   bool table = true;  // false: the standard output is one of the files
@@ -50,7 +51,10 @@ std::string op_name(const Setting& setting, const Row& row);
 // How many calls an iteration has, for the title: ", 70 calls in a row"; empty for one.
 std::string describe_calls(const Setting& setting);
 // How operations move bytes of a GPU.
-inline constexpr std::string_view gpu_staging = "pinned host memory";
+inline std::string_view gpu_staging(const Setting& setting) noexcept {
+  return setting.direct && setting.allocated ? "pinned host memory up to 16 KiB"
+                                             : "pinned host memory";
+}
 // "all_reduce 64 MiB f32 sum, in place"
 std::string describe_row(const Setting& setting, const Row& row);
 

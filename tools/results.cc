@@ -61,7 +61,7 @@ std::string csv_gpu(const Setting& setting) {
   if (setting.gpu == nullptr) return {};
   std::string name = setting.gpu->info.name;
   std::replace(name.begin(), name.end(), ',', ' ');
-  return fmt::format("cuda,{},{},{:.3f},{:.3f},", name, gpu_staging, setting.gpu->to_gpu,
+  return fmt::format("cuda,{},{},{:.3f},{:.3f},", name, gpu_staging(setting), setting.gpu->to_gpu,
                      setting.gpu->to_host);
 }
 
@@ -70,7 +70,8 @@ std::string json_gpu(const Setting& setting) {
   return fmt::format(
       "  \"device\": \"cuda\",\n  \"device_name\": {},\n  \"staging\": \"{}\",\n"
       "  \"copy_to_gpu\": {:.3f},\n  \"copy_to_host\": {:.3f},\n",
-      one_line(setting.gpu->info.name), gpu_staging, setting.gpu->to_gpu, setting.gpu->to_host);
+      one_line(setting.gpu->info.name), gpu_staging(setting), setting.gpu->to_gpu,
+      setting.gpu->to_host);
 }
 
 std::string csv_row(const Setting& setting, const Row& row) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,7 @@
 #include <rondo/types.h>
 
 #include "base/clock.h"
+#include "base/file_descriptor.h"
 #include "base/futex.h"
 
 namespace rondo::transports {
@@ -142,14 +144,29 @@ struct WindowPlace {
   bool operator==(const WindowPlace&) const = default;
 };
 
-// The size of each rank's area, which Windows::area() shows.
-inline constexpr std::size_t window_area_bytes = std::size_t{8} << 20;
+// The size of each rank's area, which Windows::area() shows. The last part of it is for memory of
+// GPUs (transports/cuda_ipc).
+inline constexpr std::size_t window_area_bytes = std::size_t{8} << 20,
+                             device_area_bytes = std::size_t{128} << 10;
 
 // Stands for a rank in Windows::await(). Ranks that differ by a multiple of 64 share a bit.
 constexpr std::uint64_t wake_bit(int rank) noexcept {
   return std::uint64_t{1} << (static_cast<unsigned>(rank) % 64);
 }
 inline constexpr std::uint64_t every_wake_bit = ~std::uint64_t{0};
+
+// Takes descriptors that peers pass (Windows::pass_descriptor()). The transport calls it under the
+// lock that guards progress().
+class DescriptorSink {
+ public:
+  virtual ~DescriptorSink() = default;
+  // message: as the peer wrote it, so it is checked.
+  virtual void passed(int rank, std::span<const std::byte> message,
+                      base::FileDescriptor descriptor) = 0;
+  // Transport::halt() has been called: callers get their memory back soon.
+  virtual void halted() noexcept = 0;
+};
+inline constexpr std::size_t most_passed_bytes = 32;  // of a message
 
 // Lets ranks of one host or process load and store each other's memory without a link.
 // Thread-bound: the thread that drives the transport.
@@ -177,6 +194,11 @@ class Windows {
   // between these stores and its look at who sleeps. For its part, a driver looks at the areas once
   // more between prepare_sleep() and poll().
   virtual void notify() noexcept = 0;
+  // Passes a copy of the descriptor to the sink of `rank`, with at most most_passed_bytes. Returns
+  // 0 or an errno: after a shortage (base/shortage.h) try again later. Thread-safe.
+  virtual int pass_descriptor(int, std::span<const std::byte>, int) { return ENOTSUP; }
+  // Null: what peers pass is dropped. The sink outlives the windows or is taken away before.
+  virtual void set_sink(DescriptorSink*) noexcept {}
 };
 
 // How near a peer is; smaller is nearer. Without a distance the peer cannot be reached, and `why`

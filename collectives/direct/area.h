@@ -104,7 +104,8 @@ constexpr std::size_t direct_lane_bytes(Priority lane) noexcept {
 enum class DirectUse : std::uint8_t { all, sums, copies };
 constexpr std::size_t direct_use_bytes =
     direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent);
-static_assert(3 * direct_use_bytes <= transports::window_area_bytes);
+static_assert(3 * direct_use_bytes + transports::device_area_bytes <=
+              transports::window_area_bytes);
 
 // One lane of one rank's area.
 class DirectArea {

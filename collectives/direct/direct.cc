@@ -25,7 +25,10 @@ constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
 constexpr std::size_t least_slot_chunk = std::size_t{128} << 10, chunks_wanted = 4;
 
 // What a chunk of the call may take of a slot of that size.
-std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes) noexcept {
+std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
+                             std::size_t ranks) noexcept {
+  // On a GPU what all ranks give in a chunk must fit into one carrier.
+  if (s.on_gpu && base::traits_of(s.operation).gathers()) return slot_bytes / ranks;
   if (schedules::is_blocked(s.operation)) return slot_bytes;
   const std::size_t bytes = s.count * size_of(s.type);
   return std::min(slot_bytes, std::max(least_slot_chunk, bytes / chunks_wanted));
@@ -33,9 +36,9 @@ std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_byt
 
 std::uint64_t hash_of(const schedules::Signature& s) noexcept {
   const auto code =
-      static_cast<std::uint64_t>(s.operation) | static_cast<std::uint64_t>(s.type) << 8 |
-      static_cast<std::uint64_t>(s.op) << 16 | static_cast<std::uint64_t>(s.algorithm) << 24 |
-      static_cast<std::uint64_t>(s.root) << 32;
+      static_cast<std::uint64_t>(s.operation) | static_cast<std::uint64_t>(s.on_gpu) << 7 |
+      static_cast<std::uint64_t>(s.type) << 8 | static_cast<std::uint64_t>(s.op) << 16 |
+      static_cast<std::uint64_t>(s.algorithm) << 24 | static_cast<std::uint64_t>(s.root) << 32;
   return base::mix_hash(base::mix_hash(base::mix_hash(base::mix_hash(1, code), s.count),
                                        std::bit_cast<std::uint64_t>(s.scale)),
                         s.plan);
@@ -51,6 +54,7 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
       rank_(static_cast<std::size_t>(std::ranges::lower_bound(ranks_, options.rank) -
                                      ranks_.begin())),
       in_steps_(options.in_steps),
+      gpu_chunk_bytes_(options.gpu_chunk_bytes),
       flags_(windows, ranks_, rank_, options.use, lane),
       places_(size_),
       ins_(size_),
@@ -65,7 +69,8 @@ void DirectLane::begin(engine::DirectOperation& operation) {
   last_ = &operation;
   if (next_ != nullptr) return;
   next_ = &operation;
-  post_more();
+  // What a GPU refuses is a failure of the lane, not of the start.
+  if (operation.on_gpu.mover == nullptr) post_more();
 }
 
 // Posts the operations that wait, in order, up to the first that must wait longer.
@@ -73,7 +78,7 @@ void DirectLane::post_more() {
   Bytes bytes{*this};
   while (next_ != nullptr && !protocol_.is_alone()) {
     if (!next_rules_) next_rules_ = rules_of(*next_);
-    if (!protocol_.may_post(flags_, *next_rules_)) return;
+    if (!protocol_.may_post(flags_, bytes, *next_rules_)) return;
     protocol_.post(flags_, bytes, *next_rules_);
     next_rules_.reset();
     next_ = next_->next_direct;
@@ -111,8 +116,8 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
   form_->lasts = operation.blocks().empty();
   form_->roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
   form_->element = size_of(s.type);
-  form_->shape =
-      DirectShape(s, size_, operation.blocks(), slot_chunk_bytes(s, direct_slot_bytes(lane_)));
+  form_->shape = DirectShape(s, size_, operation.blocks(),
+                             slot_chunk_bytes(s, direct_slot_bytes(lane_), size_));
   const bool reducing = form_->roles.reducing();
   const bool barrier = form_->roles.plain() == Collective::barrier;
   const std::size_t most = barrier ? 0 : most_in_bytes();
@@ -137,9 +142,13 @@ CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
   if (form.eager) return rules;
   const Roles& roles = form.roles;
   own_ = {};
-  if (roles.may_show_in(operation.in == operation.out))
-    own_.in = windows_.find(operation.in, operation.in_bytes);
-  if (roles.gets_out(rank_)) own_.out = windows_.find(operation.out, operation.out_bytes);
+  transports::Windows& windows = windows_of(operation);
+  const bool combines =
+      operation.on_gpu.mover == nullptr || !rules.reducing || operation.on_gpu.mover->has_kernels();
+  if (combines && roles.may_show_in(operation.in == operation.out))
+    own_.in = windows.find(operation.in, operation.in_bytes);
+  if (combines && roles.gets_out(rank_))
+    own_.out = windows.find(operation.out, operation.out_bytes);
   rules.gives = roles.gives_any();
   rules.takes = roles.takes_any();
   rules.early = roles.needs_in(rank_) && own_.in.generation == 0;
@@ -150,6 +159,7 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   const Form& form = this->form(*next_);
   if (form.eager) post_value(flags_.area(rank_).value(form.ring, number));
   write_details(sequence);
+  if (GpuMover* const mover = next_->on_gpu.mover) mover->begin(form.eager);
 }
 
 // Writes only what is new: most calls are like those before. Only calls with chunks have places.
@@ -181,13 +191,17 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
     const DirectDetails& details = flags_.area(rank).details(sequence);
     places_[rank] = {details.in, details.out};
   }
-  const Ways ways = form_->roles.ways([&](std::size_t rank) {
+  Ways ways = form_->roles.ways([&](std::size_t rank) {
     return Windowed{places_[rank].in.generation != 0, places_[rank].out.generation != 0};
   });
+  // Slots are in host memory, where no kernel combines.
+  const bool on_gpu = operation.signature.on_gpu;
+  if (on_gpu && ways.slots) ways = {};
+  transports::Windows& windows = windows_of(operation);
   for (std::size_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     const auto open = [&](transports::WindowPlace place, std::size_t length) {
-      std::byte* const data = windows_.map(ranks_[rank], place, length);
+      std::byte* const data = windows.map(ranks_[rank], place, length);
       if (data == nullptr)
         throw Error(Errc::system, "the memory that rank " + std::to_string(ranks_[rank]) +
                                       " has allocated cannot be mapped: see the limits of this "
@@ -204,8 +218,9 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   if (form_->roles.reducing()) read_input_scales(sequence);
   if (!ways.slots) {
     form_->lasts = false;
-    form_->shape = DirectShape(operation.signature, size_, operation.blocks(),
-                               std::max(window_chunk_bytes, least_window_part * size_));
+    form_->shape = DirectShape(
+        operation.signature, size_, operation.blocks(),
+        on_gpu ? gpu_chunk_bytes_ : std::max(window_chunk_bytes, least_window_part * size_));
   }
   return {ways, form_->shape.chunks()};
 }
@@ -214,6 +229,8 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
 // reaches this rank too.
 DirectLane::Step DirectLane::advance() {
   if (cut_off_) return Step::none;
+  if (next_ != nullptr && next_->on_gpu.mover != nullptr && post_next_on_gpu()) return Step::moved;
+  if (first_ == next_) return Step::none;
   Bytes bytes{*this};
   const Step step = protocol_.advance(flags_, bytes);
   if (step != Step::done) return step;
@@ -226,14 +243,14 @@ DirectLane::Step DirectLane::advance() {
 
 std::uint64_t DirectLane::awaited() const noexcept {
   std::uint64_t bits = 0;
-  if (first_ != nullptr)
+  if (first_ != next_)
     protocol_.for_each_awaited(
         [&](std::size_t rank) { bits |= transports::wake_bit(ranks_[rank]); });
   return bits;
 }
 
 void DirectLane::append_awaited(std::vector<int>& ranks) const {
-  if (first_ == nullptr) return;
+  if (first_ == next_) return;  // it is not posted, or there is none
   for (std::size_t rank = 0; rank < size_; ++rank)
     if (rank != rank_ && protocol_.awaits(flags_, rank)) ranks.push_back(ranks_[rank]);
 }

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/direct/area.h"
+#include "collectives/direct/gpu_mover.h"
 #include "collectives/direct/protocol.h"
 #include "collectives/direct/roles.h"
 #include "collectives/direct/shape.h"
@@ -30,6 +32,7 @@ struct DirectOptions {
   std::span<const int> ranks = {};  // that take part, ascending: all have windows for each other
   DirectUse use = DirectUse::all;
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
+  std::size_t gpu_chunk_bytes = 0;  // of buffers in windows on GPUs
 };
 
 // Runs the operations of one lane. Several may be in flight if their values fit into the rings of
@@ -46,7 +49,7 @@ class DirectLane {
   DirectLane(const DirectLane&) = delete;
   DirectLane& operator=(const DirectLane&) = delete;
 
-  // Posts the operation at once, unless it has to wait for those before it.
+  // Posts the operation at once, unless it has to wait for those before it, or is on a GPU.
   void begin(engine::DirectOperation& operation);
   bool idle() const noexcept { return first_ == nullptr; }
   engine::DirectOperation& first() const noexcept { return *first_; }
@@ -64,22 +67,43 @@ class DirectLane {
   // The ranks whose stores must wake this one, a bit for each (transports::wake_bit()). Call it
   // after advance() has done nothing.
   std::uint64_t awaited() const noexcept;
+  // The driver is about to sleep: GPUs that the first operations wait for will wake it. False: one
+  // of them has done something already.
+  bool prepare_sleep();
+  // "GPU 1, which has not yet done ...", if the first operation waits for that; else empty.
+  std::string awaited_gpu() const;
   // Bytes read from other ranks.
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
 
  private:
-  // What the protocol calls. move.cc moves the bytes.
+  // What the protocol calls. move.cc moves bytes in host memory, which have landed when a function
+  // returns; move_on_gpu.cc starts to move those on a GPU.
   struct Bytes {
     DirectLane& lane;
+    GpuMover* gpu() const noexcept { return lane.first_->on_gpu.mover; }
+    bool is_ready() const { return lane.next_->on_gpu.mover == nullptr || lane.is_ready_on_gpu(); }
+    bool may_start(Counter kind) const noexcept {
+      return gpu() == nullptr || gpu()->may_start(kind);
+    }
+    bool landed(Counter kind, std::uint64_t chunk) const {
+      return gpu() == nullptr || lane.landed_on_gpu(kind, chunk);
+    }
+    bool result_landed() const { return gpu() == nullptr || gpu()->result_landed(); }
     void write_post(std::uint64_t sequence, std::uint64_t number) const {
       lane.write_post(sequence, number);
     }
     Ring ring() const { return lane.form(*lane.first_).ring; }
     void finish_value(std::uint64_t, std::uint64_t number) const { lane.finish_value(number); }
     Agreement agree(std::uint64_t sequence) const { return lane.agree(sequence); }
-    void copy_in(std::uint64_t chunk) const { lane.copy_in(chunk); }
-    void combine(std::uint64_t chunk) const { lane.combine(chunk); }
-    void copy_out(std::uint64_t chunk) const { lane.copy_out(chunk); }
+    void copy_in(std::uint64_t chunk) const {
+      gpu() == nullptr ? lane.copy_in(chunk) : lane.copy_in_on_gpu(chunk);
+    }
+    void combine(std::uint64_t chunk) const {
+      gpu() == nullptr ? lane.combine(chunk) : lane.combine_on_gpu(chunk);
+    }
+    void copy_out(std::uint64_t chunk) const {
+      gpu() == nullptr ? lane.copy_out(chunk) : lane.copy_out_on_gpu(chunk);
+    }
   };
 
   // What follows from the signature of a call and the counts of its blocks.
@@ -115,11 +139,20 @@ class DirectLane {
   void combine(std::uint64_t chunk);
   void copy_out(std::uint64_t chunk);
 
+  // A block of a peer's input or result that this rank copies into its output.
+  struct Taken {
+    const std::byte* from = nullptr;
+    std::byte* to = nullptr;
+    std::size_t bytes = 0;
+  };
+  Taken taken(std::size_t peer, std::uint64_t chunk) const noexcept;
   void take(std::size_t peer, std::uint64_t chunk);
-  void reduce_values(std::uint64_t number);
+  void take_values(std::uint64_t number, std::byte* out);
+  void reduce_values(std::uint64_t number, std::byte* out);
   std::size_t in_bytes(std::size_t rank) const noexcept;
   std::size_t most_in_bytes() const noexcept;
   std::size_t in_offset(const DirectPart& part) const noexcept;
+  std::size_t out_offset(const DirectPart& part) const noexcept;
   std::byte* slot(std::size_t rank, std::uint64_t chunk, const DirectPart& part) const noexcept {
     return flags_.area(rank).slot(protocol_.base() + chunk) + part.slot;
   }
@@ -131,6 +164,19 @@ class DirectLane {
   void reduce_in_steps(std::byte* out, std::size_t count);
   void store_result(const DirectPart& part, std::byte* slot);
 
+  bool is_ready_on_gpu();
+  bool post_next_on_gpu();
+  void copy_in_on_gpu(std::uint64_t chunk);
+  void combine_on_gpu(std::uint64_t chunk);
+  void combine_in_windows(const DirectPart& part);
+  void combine_in_host(const DirectPart& part, std::uint64_t chunk);
+  void copy_out_on_gpu(std::uint64_t chunk);
+  bool landed_on_gpu(Counter kind, std::uint64_t chunk);
+  bool loads_part(std::size_t index) const noexcept;
+  transports::Windows& windows_of(const engine::DirectOperation& operation) noexcept {
+    return operation.on_gpu.mover == nullptr ? windows_ : operation.on_gpu.mover->windows();
+  }
+
   // Where a rank's buffers lie, if in windows.
   struct Places {
     transports::WindowPlace in, out;
@@ -141,6 +187,7 @@ class DirectLane {
   const std::vector<int> ranks_;
   const std::size_t size_, rank_;  // rank_: the place of this rank in ranks_
   const bool in_steps_;
+  const std::size_t gpu_chunk_bytes_;
   DirectFlags flags_;
   Protocol<DirectFlags> protocol_;
 

@@ -29,6 +29,10 @@ std::size_t DirectLane::in_offset(const DirectPart& part) const noexcept {
   return (form_->roles.gathers() ? part.block : part.buffer) * form_->element;
 }
 
+std::size_t DirectLane::out_offset(const DirectPart& part) const noexcept {
+  return (form_->roles.scatters() ? part.block : part.buffer) * form_->element;
+}
+
 // Where a peer's input can be read.
 const std::byte* DirectLane::given(std::size_t peer, std::uint64_t chunk,
                                    const DirectPart& part) const noexcept {
@@ -37,7 +41,9 @@ const std::byte* DirectLane::given(std::size_t peer, std::uint64_t chunk,
 }
 
 const std::byte* DirectLane::value_of(std::size_t peer, std::uint64_t number) const noexcept {
-  return peer == rank_ ? first_->in : flags_.area(peer).value(form_->ring, number);
+  return peer == rank_ && first_->on_gpu.mover == nullptr
+             ? first_->in
+             : flags_.area(peer).value(form_->ring, number);
 }
 
 // Reads from the posts what each rank's input is multiplied by: seldom by anything but 1. The posts
@@ -83,20 +89,32 @@ void DirectLane::reduce_in_steps(std::byte* out, std::size_t count) {
 // Writes the value of the newest operation for its post. Blocks with gaps between them lie there
 // without gaps.
 void DirectLane::post_value(std::byte* to) const noexcept {
+  const GpuMover* const mover = next_->on_gpu.mover;
+  const std::byte* const in = mover == nullptr ? next_->in : mover->value();
   if (form_->roles.gathers() || next_->blocks().empty()) {
-    base::copy_bytes(to, next_->in, next_->in_bytes);
+    base::copy_bytes(to, in, next_->in_bytes);
     return;
   }
   for (const schedules::Range& block : next_->blocks()) {
     const std::size_t bytes = block.count * form_->element;
-    base::copy_bytes(to, next_->in + block.offset * form_->element, bytes);
+    base::copy_bytes(to, in + block.offset * form_->element, bytes);
     to += bytes;
   }
 }
 
 void DirectLane::finish_value(std::uint64_t number) {
   if (form_->roles.plain() == Collective::barrier) return;
-  if (form_->roles.reducing()) return reduce_values(number);
+  GpuMover* const mover = first_->on_gpu.mover;
+  std::byte* const out = mover == nullptr ? first_->out : mover->result();
+  if (form_->roles.reducing())
+    reduce_values(number, out);
+  else
+    take_values(number, out);
+  if (mover != nullptr && first_->out_bytes != 0)
+    mover->store_result(first_->out, first_->out_bytes);
+}
+
+void DirectLane::take_values(std::uint64_t number, std::byte* out) {
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (!form_->roles.takes_from(peer)) continue;
     // Both blocks of an all_to_all are of one size.
@@ -110,14 +128,13 @@ void DirectLane::finish_value(std::uint64_t number) {
              ? 0
              : form_->shape.block_offset(own_block ? rank_ : 0) * form_->element);
     std::byte* const to =
-        first_->out +
-        (form_->roles.scatters() ? 0 : form_->shape.block_offset(theirs) * form_->element);
+        out + (form_->roles.scatters() ? 0 : form_->shape.block_offset(theirs) * form_->element);
     if (to != from) base::copy_bytes(to, from, bytes);
     if (peer != rank_) bytes_loaded_ += bytes;
   }
 }
 
-void DirectLane::reduce_values(std::uint64_t number) {
+void DirectLane::reduce_values(std::uint64_t number, std::byte* out) {
   const schedules::Signature& s = first_->signature;
   if (form_->roles.plain() == Collective::reduce && s.root != rank_) return;
   const bool scatter = form_->roles.scatters();
@@ -126,9 +143,11 @@ void DirectLane::reduce_values(std::uint64_t number) {
   const std::size_t own = scatter ? form_->shape.block_offset(rank_) : 0,
                     posted = scatter ? form_->shape.packed_offset(rank_) : 0;
   read_input_scales(protocol_.first());
+  const bool reads_post = first_->on_gpu.mover != nullptr;
   for (std::size_t peer = 0; peer < size_; ++peer)
-    sources_[peer] = value_of(peer, number) + (peer == rank_ ? own : posted) * form_->element;
-  reduce(first_->out, count);
+    sources_[peer] =
+        value_of(peer, number) + (peer == rank_ && !reads_post ? own : posted) * form_->element;
+  reduce(out, count);
   bytes_loaded_ += count * form_->element * (size_ - 1);
 }
 
@@ -153,7 +172,7 @@ void DirectLane::combine(std::uint64_t chunk) {
 
 // Combines sources_ into the places of the result, a block at a time.
 void DirectLane::store_result(const DirectPart& part, std::byte* slot) {
-  const std::size_t offset = (form_->roles.scatters() ? part.block : part.buffer) * form_->element;
+  const std::size_t offset = out_offset(part);
   const ResultPlaces places = form_->roles.result_places(protocol_.ways());
   std::byte* const first = places.first == ResultPlaces::First::own_out ? first_->out + offset
                            : places.first == ResultPlaces::First::root_out
@@ -177,19 +196,22 @@ void DirectLane::copy_out(std::uint64_t chunk) {
     if (form_->roles.takes_from(peer)) take(peer, chunk);
 }
 
-// Copies this rank's share of a chunk from one peer into the output.
-void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
+// This rank's share of a chunk from one peer.
+DirectLane::Taken DirectLane::taken(std::size_t peer, std::uint64_t chunk) const noexcept {
   const DirectPart theirs = form_->shape.part(chunk, form_->roles.part_of(peer));
   const DirectPart part = form_->shape.part(chunk, form_->roles.part_taken(peer));
-  if (part.count == 0) return;
   const std::byte* const from = peer == rank_             ? first_->in + in_offset(part)
                                 : form_->roles.reducing() ? slot(peer, chunk, part)
                                                           : given(peer, chunk, part);
   const std::size_t offset = form_->roles.scatters() ? part.block : theirs.buffer;
-  std::byte* const to = first_->out + offset * form_->element;
-  if (to == from) return;
-  base::copy_bytes(to, from, part.count * form_->element);
-  if (peer != rank_) bytes_loaded_ += part.count * form_->element;
+  return {from, first_->out + offset * form_->element, part.count * form_->element};
+}
+
+void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
+  const Taken block = taken(peer, chunk);
+  if (block.bytes == 0 || block.to == block.from) return;
+  base::copy_bytes(block.to, block.from, block.bytes);
+  if (peer != rank_) bytes_loaded_ += block.bytes;
 }
 
 }  // namespace rondo::direct

@@ -22,6 +22,12 @@
 //              chunk as copied out when it has combined it. So "copied out" always says "combined".
 //   leave      A rank leaves when its own work is done. If any buffer was used where it lies, it
 //              waits until everybody has copied out the last chunk.
+//
+// What moves bytes may only start to do so, and the bytes land later: on a GPU, when it has done
+// the copy. A rank says what it has done when it has seen that it landed, never before: a counter,
+// a post whose value had to be loaded, the end of a call. So whoever sees a flag finds the bytes.
+// The steps of one kind land in the order of their chunks. The rank starts the next ones meanwhile,
+// by the same rules.
 #pragma once
 
 #include <array>
@@ -65,13 +71,18 @@ struct Agreement {
 // One lane of one rank. Reentrant. Nothing in it waits, and only what `bytes` throws fails.
 //
 // Flags, the shared memory:                        Bytes, which moves the bytes:
-//   rank(), size(), slots(), depth(ring)             write_post(sequence, number in its ring)
-//   posted(rank, sequence): loads, acquire           ring(): of the value of the first call
-//   agrees(rank, sequence), after posted()           finish_value(sequence, number in its ring)
-//   post(sequence, check): stores, release           agree(sequence) -> Agreement
-//   reached(rank, counter, value): loads, acquire    copy_in, combine, copy_out(chunk of the call)
-//   publish(counter, value): stores, release
+//   rank(), size(), slots(), depth(ring)             is_ready(): to post the next call
+//   posted(rank, sequence): loads, acquire           write_post(sequence, number in its ring)
+//   agrees(rank, sequence), after posted()           ring(): of the value of the first call
+//   post(sequence, check): stores, release           finish_value(sequence, number in its ring)
+//   reached(rank, counter, value): loads, acquire    agree(sequence) -> Agreement
+//   publish(counter, value): stores, release         copy_in, combine, copy_out(chunk of the call)
+//                                                    landed(counter, chunk), result_landed()
+//                                                    may_start(counter)
 //
+// is_ready() says that others may use the memory of the next call, and that its value is there to
+// be posted. finish_value() and the three for chunks may return before their bytes have landed.
+// may_start() says that another step of that kind may be started.
 // The first call is the oldest that is posted and not left.
 template <class Flags>
 class Protocol {
@@ -80,9 +91,10 @@ class Protocol {
 
   // Whether a call is in flight that lets no other be posted.
   bool is_alone() const noexcept { return !idle() && !call_.eager; }
-  bool may_post(const Flags& flags, const CallRules& call) const noexcept {
+  template <class Bytes>
+  bool may_post(const Flags& flags, const Bytes& bytes, const CallRules& call) const {
     if (!idle() && !(call_.eager && call.eager)) return false;
-    return has_room(flags, Ring::posts) && has_room(flags, call.ring);
+    return has_room(flags, Ring::posts) && has_room(flags, call.ring) && bytes.is_ready();
   }
   // Requires may_post().
   template <class Bytes>
@@ -90,7 +102,7 @@ class Protocol {
     call_ = call;
     if (!call.eager) {
       ways_ = {};
-      copied_in_ = combined_ = copied_out_ = 0;
+      copied_in_ = combined_ = copied_out_ = {};
       in_cursor_ = out_cursor_ = free_cursor_ = 0;
     }
     const std::uint64_t sequence = ++turns(Ring::posts).posted;
@@ -111,13 +123,15 @@ class Protocol {
       moved = step == Step::moved;
       if (!agreed_) return (call_.early && copy_in(flags, bytes)) || moved ? Step::moved : step;
       if (call_.eager) {
-        const Ring ring = bytes.ring();
-        bytes.finish_value(first(), turns(ring).left + 1);
-        return leave(ring);
+        bytes.finish_value(first(), turns(bytes.ring()).left + 1);
+        const Step step = leave_eager(bytes);
+        return step == Step::none ? Step::moved : step;
       }
       const Agreement agreement = bytes.agree(first());
       ways_ = agreement.ways;
       call_.chunks = agreement.chunks;
+    } else if (call_.eager) {
+      return leave_eager(bytes);
     }
     moved |= copy_out(flags, bytes) || combine(flags, bytes) || copy_in(flags, bytes);
     if (!may_leave(flags)) return moved ? Step::moved : Step::none;
@@ -134,6 +148,7 @@ class Protocol {
   // Whether the first call waits for that rank.
   bool awaits(const Flags& flags, std::size_t rank) const {
     if (!agreed_) return !flags.posted(rank, first());
+    if (call_.eager) return false;  // only for its own result
     const std::uint64_t end = base_ + call_.chunks;
     return !flags.reached(rank, Counter::copied_in, end) ||
            !flags.reached(rank, Counter::combined, end) ||
@@ -154,20 +169,40 @@ class Protocol {
   }
 
   // All that decides what comes next. The proof uses it to know which states it has visited.
-  std::array<std::uint64_t, 14> state() const noexcept {
+  std::array<std::uint64_t, 17> state() const noexcept {
     const std::uint64_t bits = call_.eager | call_.reducing << 1 | call_.gives << 2 |
                                call_.takes << 3 | call_.early << 4 | ways_.in_windows << 5 |
                                ways_.out_windows << 6 | ways_.slots << 7 | agreed_ << 8;
     const auto both = [](const Turns& turns) { return turns.posted << 8 | turns.left; };
-    return {call_.check,     call_.chunks, bits,        both(turns_[0]), both(turns_[1]),
-            both(turns_[2]), base_,        seen_,       copied_in_,      combined_,
-            copied_out_,     in_cursor_,   out_cursor_, free_cursor_};
+    return {call_.check,
+            call_.chunks,
+            bits,
+            both(turns_[0]),
+            both(turns_[1]),
+            both(turns_[2]),
+            base_,
+            seen_,
+            copied_in_.started,
+            copied_in_.landed,
+            combined_.started,
+            combined_.landed,
+            copied_out_.started,
+            copied_out_.landed,
+            in_cursor_,
+            out_cursor_,
+            free_cursor_};
   }
 
  private:
   // Calls of one ring.
   struct Turns {
     std::uint64_t posted = 0, left = 0;
+  };
+
+  // Chunks of the call.
+  struct Chunks {
+    std::uint64_t started = 0, landed = 0;
+    void skip_to(std::uint64_t chunk) noexcept { started = landed = chunk; }
   };
 
   Turns& turns(Ring ring) noexcept { return turns_[static_cast<std::size_t>(ring)]; }
@@ -195,54 +230,76 @@ class Protocol {
     return Step::moved;
   }
 
+  // The value has been finished; its result may still be on its way.
+  template <class Bytes>
+  Step leave_eager(Bytes& bytes) {
+    return bytes.result_landed() ? leave(bytes.ring()) : Step::none;
+  }
+
+  // Publishes the next chunk that has landed, one at a time.
+  template <class Bytes>
+  bool land(Flags& flags, Bytes& bytes, Counter counter, Chunks& chunks) {
+    if (chunks.landed == chunks.started || !bytes.landed(counter, chunks.landed)) return false;
+    flags.publish(counter, base_ + ++chunks.landed);
+    return true;
+  }
+  void skip(Flags& flags, Counter counter, Chunks& chunks, std::uint64_t to) {
+    chunks.skip_to(to);
+    flags.publish(counter, base_ + to);
+  }
+
+  // Each of these starts at most one step, and sees at most one land.
   template <class Bytes>
   bool copy_in(Flags& flags, Bytes& bytes) {
-    if (copied_in_ == call_.chunks) return false;
+    if (copied_in_.landed == call_.chunks) return false;
     if (ways_.in_windows || !call_.gives) {
-      copied_in_ = call_.chunks;
-    } else {
-      if (!slot_free(flags, copied_in_)) return false;
-      bytes.copy_in(copied_in_);
-      ++copied_in_;
+      skip(flags, Counter::copied_in, copied_in_, call_.chunks);
+      return true;
     }
-    flags.publish(Counter::copied_in, base_ + copied_in_);
-    return true;
+    const bool starts = copied_in_.started < call_.chunks && bytes.may_start(Counter::copied_in) &&
+                        slot_free(flags, copied_in_.started);
+    if (starts) bytes.copy_in(copied_in_.started++);
+    return land(flags, bytes, Counter::copied_in, copied_in_) || starts;
   }
 
   template <class Bytes>
   bool combine(Flags& flags, Bytes& bytes) {
-    if (combined_ == call_.chunks) return false;
+    if (combined_.landed == call_.chunks) return false;
     if (!call_.reducing) {
-      combined_ = call_.chunks;
-    } else {
-      // Where inputs are in windows nothing is copied in, and the slot receives the result.
-      const bool ready = ways_.in_windows ? slot_free(flags, combined_)
-                                          : combined_ < copied_in_ &&
-                                                all_reached(flags, Counter::copied_in,
-                                                            base_ + combined_ + 1, in_cursor_);
-      if (!ready) return false;
-      bytes.combine(combined_);
-      ++combined_;
+      skip(flags, Counter::combined, combined_, call_.chunks);
+      return true;
     }
-    flags.publish(Counter::combined, base_ + combined_);
-    return true;
+    const bool starts = bytes.may_start(Counter::combined) && may_combine(flags);
+    if (starts) bytes.combine(combined_.started++);
+    return land(flags, bytes, Counter::combined, combined_) || starts;
+  }
+
+  // Where inputs are in windows nothing is copied in, and the slot receives the result.
+  bool may_combine(Flags& flags) {
+    if (combined_.started == call_.chunks) return false;
+    if (ways_.in_windows) return slot_free(flags, combined_.started);
+    return combined_.started < copied_in_.landed &&
+           all_reached(flags, Counter::copied_in, base_ + combined_.started + 1, in_cursor_);
   }
 
   template <class Bytes>
   bool copy_out(Flags& flags, Bytes& bytes) {
-    if (copied_out_ == call_.chunks) return false;
+    if (copied_out_.landed == call_.chunks) return false;
     if (ways_.out_windows || !call_.takes) {
-      if (copied_out_ == combined_) return false;
-      copied_out_ = combined_;
-    } else {
-      const Counter ready = call_.reducing ? Counter::combined : Counter::copied_in;
-      const bool waits = call_.reducing || !ways_.in_windows;
-      if (waits && !all_reached(flags, ready, base_ + copied_out_ + 1, out_cursor_)) return false;
-      bytes.copy_out(copied_out_);
-      ++copied_out_;
+      if (copied_out_.landed == combined_.landed) return false;
+      skip(flags, Counter::copied_out, copied_out_, combined_.landed);
+      return true;
     }
-    flags.publish(Counter::copied_out, base_ + copied_out_);
-    return true;
+    const bool starts = bytes.may_start(Counter::copied_out) && may_copy_out(flags);
+    if (starts) bytes.copy_out(copied_out_.started++);
+    return land(flags, bytes, Counter::copied_out, copied_out_) || starts;
+  }
+
+  bool may_copy_out(Flags& flags) {
+    if (copied_out_.started == call_.chunks) return false;
+    const Counter ready = call_.reducing ? Counter::combined : Counter::copied_in;
+    const bool waits = call_.reducing || !ways_.in_windows;
+    return !waits || all_reached(flags, ready, base_ + copied_out_.started + 1, out_cursor_);
   }
 
   // Whether nobody needs any more what the chunk's slot held before.
@@ -254,7 +311,7 @@ class Protocol {
 
   bool may_leave(Flags& flags) {
     const std::uint64_t all = call_.chunks;
-    if (copied_in_ < all || combined_ < all || copied_out_ < all) return false;
+    if (copied_in_.landed < all || combined_.landed < all || copied_out_.landed < all) return false;
     return (!ways_.in_windows && !ways_.out_windows) ||
            all_reached(flags, Counter::copied_out, base_ + all, out_cursor_);
   }
@@ -272,7 +329,7 @@ class Protocol {
   Ways ways_;
   bool agreed_ = false;  // all posts of the first call agree
   std::uint64_t base_ = 0;
-  std::uint64_t copied_in_ = 0, combined_ = 0, copied_out_ = 0;  // chunks of this call
+  Chunks copied_in_, combined_, copied_out_;
   std::size_t seen_ = 0;  // ranks whose posts agree, in rank order
   std::size_t in_cursor_ = 0, out_cursor_ = 0, free_cursor_ = 0;
 };

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace rondo::engine {
 
 namespace {
@@ -40,6 +42,16 @@ bool DirectOwner::run() {
   return moved;
 }
 
+void DirectOwner::know(direct::GpuMover& mover) {
+  if (std::ranges::find(movers_, &mover) == movers_.end()) movers_.push_back(&mover);
+}
+
+bool DirectOwner::await_copies(base::TimePoint until) noexcept {
+  bool ended = true;
+  for (direct::GpuMover* mover : movers_) ended = mover->port().await_copies(until) && ended;
+  return ended;
+}
+
 // A rank's post does not agree with the first operation.
 void DirectOwner::refuse() {
   if (const auto theirs = lane_.offence())
@@ -51,6 +63,7 @@ void DirectOwner::refuse() {
 // The lane knows this only of its first operation, for which those behind it wait.
 void DirectOwner::append_awaited(const Operation&, Awaited& awaited) const {
   lane_.append_awaited(awaited.ranks);
+  awaited.gpu = lane_.awaited_gpu();
 }
 
 std::string DirectOwner::late_text(const Operation& operation) const {
@@ -62,6 +75,7 @@ std::string DirectOwner::late_text(const Operation& operation) const {
 Traffic DirectOwner::traffic() const noexcept {
   Traffic result;
   result.bytes_received = lane_.bytes_loaded();
+  for (const direct::GpuMover* mover : movers_) result.staging_bytes += mover->port().bytes();
   return result;
 }
 

@@ -29,6 +29,10 @@ class DirectOwner final : public OperationOwner {
   bool advance() override { return !lane_.idle() && run(); }
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
+  // See ScheduledLane.
+  void know(direct::GpuMover& mover);
+  bool prepare_sleep() { return lane_.prepare_sleep(); }
+  bool await_copies(base::TimePoint until) noexcept;
   void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
@@ -41,6 +45,7 @@ class DirectOwner final : public OperationOwner {
   LaneCalls& calls_;
   OwnerHost& host_;
   direct::DirectLane lane_;
+  std::vector<direct::GpuMover*> movers_;  // those that have been used
 };
 
 }  // namespace rondo::engine

@@ -51,7 +51,7 @@ Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
   const base::Locked lock(driver_.mutex());
   // The GPU ends such a call while nobody waits, also where there is no other rank.
   driver_.start_background();
-  make_mark(on_gpu.staging.port(), on_gpu.stream);
+  make_mark(on_gpu.port(), on_gpu.stream);
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 

@@ -73,8 +73,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, base::TimePoint until);
   // Thread-safe. Waits until everything that comes before the end is enqueued on the GPU, and makes
-  // the stream wait for it; if the operation has ended, that is nothing. Throws Error(system) where
-  // the GPU refuses the stream.
+  // the stream wait for it; if the operation has ended, that is nothing. A direct operation has
+  // ended then. Throws Error(system) where the GPU refuses the stream.
   void join(Operation& operation, device::StreamHandle stream);
   // Thread-safe. Nobody will wait for the operation soon.
   void leave(const Operation& operation);

@@ -29,6 +29,10 @@
 #include "collectives/schedules/call.h"
 #include "transports/transport.h"
 
+namespace rondo::direct {
+class GpuMover;
+}  // namespace rondo::direct
+
 namespace rondo::engine {
 
 class CollectiveOperation;
@@ -208,6 +212,12 @@ class DirectOperation final : public CollectiveOperation {
   std::span<const schedules::Range> blocks() const noexcept { return blocks_; }
 
   schedules::Signature posted;  // what the posts compare
+  // Where the call's buffers are on a GPU.
+  struct OnGpu {
+    direct::GpuMover* mover = nullptr;  // null: they are in host memory
+    GpuMark mark;
+  };
+  OnGpu on_gpu;
   // In direct::DirectLane:
   std::uint64_t turn = 0;
   DirectOperation* next_direct = nullptr;

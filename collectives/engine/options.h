@@ -14,10 +14,11 @@ struct EngineOptions {
   int size = 1;
   int ranks_per_core = 1;  // of this host, rounded up
   WaitMode wait = WaitMode::automatic;
-  bool checksum = false;           // of every payload
-  bool reproducible = false;       // direct algorithms round as a chain of ranks does
-  std::string transport = "self";  // for messages: "tcp"
-  schedules::Hosts hosts = {};     // which ranks share a host; the same on all ranks
+  bool checksum = false;      // of every payload
+  bool reproducible = false;  // direct algorithms round as a chain of ranks does
+  std::size_t gpu_chunk_bytes = std::size_t{32} << 20;  // see direct::DirectOptions
+  std::string transport = "self";                       // for messages: "tcp"
+  schedules::Hosts hosts = {};  // which ranks share a host; the same on all ranks
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
 };
 

@@ -51,7 +51,8 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
       const direct::DirectOptions direct_options{.rank = options.rank,
                                                  .ranks = ranks,
                                                  .use = direct::DirectUse::all,
-                                                 .in_steps = options.reproducible};
+                                                 .in_steps = options.reproducible,
+                                                 .gpu_chunk_bytes = options.gpu_chunk_bytes};
       all_.push_back(&owners.direct.emplace(windows, direct_options, priority, its_calls, host));
     }
     if (beside && !owners.two_level) {
@@ -89,13 +90,18 @@ bool Owners::advance_links() {
 
 bool Owners::prepare_sleep() {
   return messages_.prepare_sleep() &&
-         std::ranges::all_of(collectives_,
-                             [](CollectiveOwners& owners) { return owners.links.prepare_sleep(); });
+         std::ranges::all_of(collectives_, [](CollectiveOwners& owners) {
+           return owners.links.prepare_sleep() &&
+                  (!owners.direct || owners.direct->prepare_sleep());
+         });
 }
 
 bool Owners::await_copies(base::TimePoint until) noexcept {
   bool ended = messages_.await_copies(until);
-  for (CollectiveOwners& owners : collectives_) ended = owners.links.await_copies(until) && ended;
+  for (CollectiveOwners& owners : collectives_) {
+    ended = owners.links.await_copies(until) && ended;
+    if (owners.direct) ended = owners.direct->await_copies(until) && ended;
+  }
   return ended;
 }
 

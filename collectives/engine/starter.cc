@@ -37,10 +37,15 @@ void Starter::begin_run(ScheduledOperation& operation, const schedules::Call& ca
   operation.run.begin(program(call), call, options_.rank, options_.size, room_);
 }
 
-CollectiveOperation& Starter::make_direct(const schedules::Call& call) {
+CollectiveOperation& Starter::make_direct(const schedules::Call& call, const GpuCall* on_gpu) {
   CollectiveOwners& owners = owners_.of(call.priority);
   Taken<DirectOperation> taken = direct_.take();
   taken->keep_counts(call);
+  taken->on_gpu = {};
+  if (on_gpu != nullptr && verdict_.failure() == nullptr) {
+    owners.direct->know(*on_gpu->mover);
+    taken->on_gpu = {on_gpu->mover, on_gpu->mover->port().set_mark(on_gpu->stream)};
+  }
   DirectOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
   enlist(operation, *owners.direct);
@@ -59,9 +64,9 @@ CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const 
   else if (verdict_.failure() == nullptr)
     begin_run(*taken, call);
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
-    owners.links.know(on_gpu->staging);
-    taken->on_gpu.mark = on_gpu->staging.port().set_mark(on_gpu->stream);
-    taken->on_gpu.staging = &on_gpu->staging;
+    owners.links.know(*on_gpu->staging);
+    taken->on_gpu.mark = on_gpu->port().set_mark(on_gpu->stream);
+    taken->on_gpu.staging = on_gpu->staging;
   }
   ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
@@ -86,7 +91,7 @@ void Starter::enlist(Operation& operation, OperationOwner& owner) noexcept {
 Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
   const bool held = held_.must_hold(call);
   CollectiveOperation& operation = call.signature.algorithm == schedules::Algorithm::direct
-                                       ? make_direct(call)
+                                       ? make_direct(call, on_gpu)
                                        : make_scheduled(call, on_gpu, held);
   if (verdict_.failure() != nullptr) return operation;
   if (held)

@@ -27,8 +27,12 @@ namespace rondo::engine {
 
 // What a call needs of the GPU that its buffers are on.
 struct GpuCall {
-  GpuStaging& staging;                    // of the call's lane
+  // One of these, of the call's lane: by the algorithm.
+  GpuStaging* staging = nullptr;
+  direct::GpuMover* mover = nullptr;
   device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
+
+  GpuPort& port() const noexcept { return mover != nullptr ? mover->port() : staging->port(); }
 };
 
 // The same for messages.
@@ -78,7 +82,7 @@ class Starter {
     return calls_[static_cast<std::size_t>(operation.lane)];
   }
   const schedules::Program& program(const schedules::Call& call);
-  CollectiveOperation& make_direct(const schedules::Call& call);
+  CollectiveOperation& make_direct(const schedules::Call& call, const GpuCall* on_gpu);
   CollectiveOperation& make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
                                       bool held);
   void begin_run(ScheduledOperation& operation, const schedules::Call& call);

@@ -253,9 +253,10 @@ class RONDO_API Communicator {
   // operation has failed here, other ranks may read and write the memory until they notice the
   // failure. Do not rely on its contents before all ranks have destroyed the communicator.
   //
-  // device: the ordinal of a GPU for memory there, which only this process reaches so far.
-  // Memory::data() is then an address of the GPU. Throws Error: system; for a GPU also unsupported
-  // (no CUDA driver) and invalid_argument (no such GPU).
+  // device: the ordinal of a GPU for memory there, in whole pages of the GPU. Ranks of this host
+  // reach it in direct algorithms (docs/gpu.md). Memory::data() is an address of the GPU.
+  // Throws Error: system; for a GPU also unsupported (no CUDA driver) and invalid_argument (no such
+  // GPU).
   Memory allocate(std::size_t bytes, int device = -1);
   // Keeps an object of a library with the communicator, for example threads that all objects of the
   // library on this communicator share. `key` is the address of a static variable of the library,

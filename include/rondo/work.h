@@ -43,9 +43,9 @@ class [[nodiscard]] RONDO_API Work {
   void wait() const;
   // For buffers on a GPU: makes the CUDA stream wait for the end of the operation. What is enqueued
   // there afterwards finds the result. Blocks the host only until the last copy is enqueued, for
-  // messages until they are done. A failure after that is seen by wait(), error() and later
-  // operations. For host buffers it is wait(). Throws Error as wait() does, and Error(system) where
-  // the GPU refuses the stream.
+  // messages and direct algorithms until they are done. A failure after that is seen by wait(),
+  // error() and later operations. For host buffers it is wait(). Throws Error as wait() does, and
+  // Error(system) where the GPU refuses the stream.
   void join(void* stream) const;
   // As wait(), for at most this long. Returns false if the operation still runs, which it continues
   // to do.

@@ -60,6 +60,35 @@ TEST_CASE("device: each object of the driver is released once, also after a move
   CHECK(objects_alive(one.fake) == before);
 }
 
+TEST_CASE("device: shared memory is released once, also after a move and when it cannot be made") {
+  if (FakeCuda::missing()) return;
+  const OneGpu one;
+  CHECK(why_not_shared(one.gpu).empty());
+  const long before = objects_alive(one.fake);
+  {
+    SharedMemory memory(one.gpu, 1);
+    CHECK(memory.bytes() == 2 * mebibyte);
+    CHECK(objects_alive(one.fake) == before + 3);
+    const SharedMemory other(std::move(memory));
+    const int descriptor = other.export_descriptor();
+    const SharedMemory imported(one.gpu, descriptor, other.bytes());
+    ::close(descriptor);
+    CHECK(imported.address() != other.address());
+    CHECK(objects_alive(one.fake) == before + 6);
+  }
+  CHECK(objects_alive(one.fake) == before);
+  for (const char* const function : {"cuMemGetAllocationGranularity", "cuMemCreate",
+                                     "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"}) {
+    one.fake.fail(function, 1, 1, 2);
+    CHECK_THROWS_WITH(SharedMemory(one.gpu, 1), Contains(function) && Contains("OUT_OF_MEMORY"));
+    CHECK(objects_alive(one.fake) == before);
+  }
+  one.fake.allow("export", false);
+  CHECK(why_not_shared(one.gpu) == "its driver exports no memory as descriptors");
+  one.fake.allow("vmm", false);
+  CHECK(why_not_shared(one.gpu) == "its driver has no virtual memory management");
+}
+
 TEST_CASE("device: objects make the context current themselves, and only for the call") {
   if (FakeCuda::missing()) return;
   const LoadedDriver loaded = load_driver();

@@ -13,6 +13,10 @@ using direct::Windowed;
 
 namespace {
 
+bool is_on_gpu(Run run) {
+  return static_cast<std::size_t>(run) >= rank_runs;
+}
+
 std::uint8_t bit(std::size_t part) {
   return static_cast<std::uint8_t>(1U << part);
 }
@@ -92,7 +96,8 @@ void Actor::fill_post(std::uint64_t sequence, std::uint64_t number) {
   mine.check = rules().check;
   mine.call = static_cast<std::uint8_t>(self_.posted + 1);
   mine.windowed = {kept && own.in, roles.gets_out(rank_) && own.out};
-  if (next.chunks == 0) value_of(rank_, next.ring, number) = mine.call;
+  if (next.chunks == 0)
+    value_of(rank_, next.ring, number) = is_ready(rank_, mine.call) ? mine.call : 0;
 }
 
 void Actor::post(std::uint64_t sequence, std::uint64_t) {
@@ -134,6 +139,24 @@ void Actor::finish_value(std::uint64_t, std::uint64_t number) {
     if (peer == rank_ || (!needs_all && (roles.reducing() || !roles.takes_from(peer)))) continue;
     check(value_of(peer, call().ring, number) == call_tag(), "reads the value of another call");
   }
+  gpu().storing = call_tag();
+}
+
+bool Actor::result_landed() {
+  if (!scenario_.late || is(Break::early_end)) return true;
+  return answer([&] { return gpu().stored == call_tag() ? 1U : 0U; },
+                [&](std::uint64_t stored) { return stored == 0 || scenario_.every_load_alone; }) !=
+         0;
+}
+
+bool Actor::landed(Counter counter, std::uint64_t chunk) {
+  if (!scenario_.late || (is(Break::early_copied_in) && counter == Counter::copied_in) ||
+      (is(Break::early_combined) && counter == Counter::combined) ||
+      (is(Break::early_copied_out) && counter == Counter::copied_out))
+    return true;
+  const auto load = [&] { return gpu().done[static_cast<std::size_t>(counter)] > chunk ? 1U : 0U; };
+  return answer(load,
+                [&](std::uint64_t done) { return done == 0 || scenario_.every_load_alone; }) != 0;
 }
 
 direct::Agreement Actor::agree(std::uint64_t sequence) {
@@ -152,7 +175,9 @@ direct::Agreement Actor::agree(std::uint64_t sequence) {
 }
 
 void Actor::read_in(std::size_t owner, std::uint64_t chunk, std::size_t part) {
-  check(owner == rank_ || in_this_call(owner), "reads the input of a rank that has left the call");
+  check((owner == rank_ && !on_gpu_) || in_this_call(owner),
+        "reads the input of a rank that has left the call");
+  check(is_ready(owner, call_tag()), "uses a buffer that its owner still needs");
   check((world_.areas[owner].in[chunk] & bit(part)) != 0, "reads an input that is overwritten");
 }
 
@@ -162,14 +187,15 @@ void Actor::read_slot(std::size_t owner, std::uint64_t chunk, std::size_t part, 
 }
 
 void Actor::read_given(std::size_t owner, std::uint64_t chunk, std::size_t part) {
-  if (self_.protocol.ways().in_windows)
+  if (ways().in_windows)
     read_in(owner, chunk, part);
   else
     read_slot(owner, chunk, part, false);
 }
 
 void Actor::write_out(std::size_t owner, std::uint64_t chunk, std::size_t part, bool stays) {
-  check(owner == rank_ || in_this_call(owner),
+  check(is_ready(owner, call_tag()), "uses a buffer that its owner still needs");
+  check((owner == rank_ && !on_gpu_) || in_this_call(owner),
         "writes the output of a rank that is not in this call");
   ModelArea& area = world_.areas[owner];
   check((area.out[chunk] & bit(part)) == 0, "writes a part of an output twice");
@@ -178,7 +204,59 @@ void Actor::write_out(std::size_t owner, std::uint64_t chunk, std::size_t part, 
 }
 
 void Actor::copy_in(std::uint64_t chunk) {
+  start(Counter::copied_in, chunk);
+}
+
+void Actor::combine(std::uint64_t chunk) {
+  start(Counter::combined, chunk);
+}
+
+void Actor::copy_out(std::uint64_t chunk) {
+  start(Counter::copied_out, chunk);
+}
+
+void Actor::start(Counter kind, std::uint64_t chunk) {
   if (!act_on_bytes()) return;
+  if (!scenario_.late) return do_step(kind, chunk);
+  ModelGpu& gpu = this->gpu();
+  if (gpu.call != call_tag()) {
+    check(gpu.started == gpu.done, "starts a call while its GPU is at the one before");
+    gpu.call = call_tag();
+    gpu.started = gpu.done = {};
+  }
+  gpu.ways = self_.protocol.ways();
+  gpu.base = self_.protocol.base();
+  gpu.started[static_cast<std::size_t>(kind)] = static_cast<std::uint8_t>(chunk + 1);
+}
+
+void Actor::do_step(Counter kind, std::uint64_t chunk) {
+  switch (kind) {
+    case Counter::copied_in:
+      return do_copy_in(chunk);
+    case Counter::combined:
+      return do_combine(chunk);
+    case Counter::copied_out:
+      return do_copy_out(chunk);
+  }
+}
+
+// The steps of one kind are done in their order.
+void Actor::do_on_gpu(Run run) {
+  ModelGpu& gpu = this->gpu();
+  if (run == Run::load) {
+    ++gpu.loaded;
+  } else if (run == Run::store) {
+    gpu.stored = gpu.storing;
+  } else {
+    check(gpu.call == call_tag(), "ends a call while its GPU is still at it");
+    const auto kind = static_cast<std::size_t>(run) - static_cast<std::size_t>(Run::copy_in);
+    on_gpu_ = true;
+    if (violation_ == nullptr) do_step(static_cast<Counter>(kind), gpu.done[kind]);
+    ++gpu.done[kind];
+  }
+}
+
+void Actor::do_copy_in(std::uint64_t chunk) {
   for (std::size_t part = 0; part < roles().parts(); ++part) {
     if (!roles().gives(part)) continue;
     read_in(rank_, chunk, part);
@@ -186,15 +264,14 @@ void Actor::copy_in(std::uint64_t chunk) {
   }
 }
 
-void Actor::combine(std::uint64_t chunk) {
-  if (!act_on_bytes()) return;
+void Actor::do_combine(std::uint64_t chunk) {
   for (std::size_t peer = 0; peer < size(); ++peer) {
     if (peer == rank_)
       read_in(rank_, chunk, rank_);
     else
       read_given(peer, chunk, rank_);
   }
-  const ResultPlaces places = roles().result_places(self_.protocol.ways());
+  const ResultPlaces places = roles().result_places(ways());
   const auto to_slot = [&] {
     slot(rank_, chunk, rank_) = {call_tag(), static_cast<std::uint8_t>(chunk), true};
   };
@@ -214,8 +291,7 @@ void Actor::combine(std::uint64_t chunk) {
     if (peer != rank_) write_out(peer, chunk, rank_, false);
 }
 
-void Actor::copy_out(std::uint64_t chunk) {
-  if (!act_on_bytes()) return;
+void Actor::do_copy_out(std::uint64_t chunk) {
   const direct::Roles roles = this->roles();
   for (std::size_t peer = 0; peer < size(); ++peer) {
     if (!roles.takes_from(peer)) continue;
@@ -256,6 +332,8 @@ void Actor::leave() {
     check(call().differs[rank] == call().differs[rank_],
           "ends a call that another rank differs in");
   }
+  check(!scenario_.late || call().chunks != 0 || gpu().stored == call_tag(),
+        "ends a call whose output is incomplete");
   ModelArea& area = world_.areas[rank_];
   const std::uint64_t chunks = this->chunks(self_.protocol.ways());
   for (std::uint64_t chunk = 0; chunk < chunks; ++chunk)
@@ -267,9 +345,21 @@ void Actor::leave() {
 }
 
 bool Actor::can(Run run) const {
-  if (run == Run::advance) return self_.posted > self_.calls;
-  if (self_.posted == scenario_.calls.size()) return false;
-  return is(Break::with_chunks) || self_.protocol.may_post(*this, rules());
+  const ModelGpu& gpu = this->gpu();
+  switch (run) {
+    case Run::advance:
+      return self_.posted > self_.calls;
+    case Run::post:
+      if (self_.posted == scenario_.calls.size()) return false;
+      return is(Break::with_chunks) || self_.protocol.may_post(*this, *this, rules());
+    case Run::load:
+      return gpu.loaded == self_.posted && gpu.loaded < scenario_.calls.size();
+    case Run::store:
+      return gpu.stored != gpu.storing;
+    default:
+      const auto kind = static_cast<std::size_t>(run) - static_cast<std::size_t>(Run::copy_in);
+      return gpu.done[kind] < gpu.started[kind];
+  }
 }
 
 bool Actor::run(Run run) {
@@ -287,6 +377,7 @@ bool Actor::run(Run run) {
 
 bool possible(const Scenario& scenario, World& world, std::size_t rank, Run run) {
   ModelRank& self = world.ranks[rank];
+  if (is_on_gpu(run)) return scenario.late && Actor(scenario, world, rank, self, false).can(run);
   if (finished(scenario, self)) return false;
   return self.accesses != 0 ? self.run == run : Actor(scenario, world, rank, self, false).can(run);
 }
@@ -294,6 +385,10 @@ bool possible(const Scenario& scenario, World& world, std::size_t rank, Run run)
 const char* step(const Scenario& scenario, World& world, std::size_t rank, Run run, bool whole) {
   ModelRank self = world.ranks[rank];
   Actor actor(scenario, world, rank, self, whole);
+  if (is_on_gpu(run)) {
+    actor.do_on_gpu(run);
+    return actor.violation();
+  }
   const bool ended = actor.run(run);
   ModelRank& real = world.ranks[rank];
   if (ended) {
@@ -321,6 +416,17 @@ std::uint64_t hash_of(const Scenario& scenario, const World& world) {
     digest.add<8>(rank.calls);
     digest.add<8>(rank.posted);
     digest.add<8>(rank.refused | (rank.accesses != 0 && rank.run == Run::advance) << 1);
+    if (scenario.late) {
+      const ModelGpu& gpu = world.gpus[i];
+      digest.add<8>(gpu.call);
+      digest.add<8>(gpu.ways.in_windows | gpu.ways.out_windows << 1 | gpu.ways.slots << 2);
+      digest.add<8>(gpu.base);
+      for (const std::uint8_t chunk : gpu.started) digest.add<4>(chunk);
+      for (const std::uint8_t chunk : gpu.done) digest.add<4>(chunk);
+      digest.add<8>(gpu.loaded);
+      digest.add<8>(gpu.storing);
+      digest.add<8>(gpu.stored);
+    }
     const ModelArea& area = world.areas[i];
     for (const auto& ring : area.values)
       for (const std::uint8_t call : ring) digest.add<8>(call);

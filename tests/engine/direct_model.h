@@ -14,6 +14,10 @@
 //   - All bytes moved between two accesses move at once: they decide nothing, and a rank that might
 //     touch them meanwhile could do so just before or just after as well.
 // A load that does not find what it looks for is a step of its own, and so is each load of a post.
+//
+// In a scenario that is `late`, each rank has a GPU, which does by itself what the rank has
+// started, at any later time: see ModelGpu. It does a step at once. If it did a part of it sooner
+// or later, and that mattered, then doing the whole step at that time would show it too.
 #pragma once
 
 #include <array>
@@ -59,6 +63,11 @@ enum class Break {
   lost_copied_in,    // a counter is not published
   lost_combined,     // likewise
   lost_copied_out,   // likewise
+  early_copied_in,   // a counter is published when the step is started, before it has landed
+  early_combined,    // likewise
+  early_copied_out,  // likewise
+  early_post,        // a call is posted before its memory may be used and its value is there
+  early_end,         // a call with a value ends before its result has landed
 };
 
 struct Scenario {
@@ -68,6 +77,7 @@ struct Scenario {
   Break broken = Break::nothing;
   bool every_load_alone = false;  // the second simplification is not made
   std::array<std::uint64_t, direct::ring_kinds> depth{1, 1, 1};  // of the rings
+  bool late = false;  // bytes land at any time after they were started
 };
 
 // What lies in a part of a slot.
@@ -87,8 +97,9 @@ struct ModelPost {
 };
 
 // The two runs of the protocol. A rank that may do both chooses: a program may start a call as soon
-// as it is possible, or wait for those before it.
-enum class Run { post, advance };
+// as it is possible, or wait for those before it. The others are what its GPU does.
+enum class Run { post, advance, copy_in, combine, copy_out, load, store };
+inline constexpr std::size_t run_kinds = 7, rank_runs = 2;
 
 // A rank's protocol as it was when the current run began, and the accesses that the run has made.
 struct ModelRank {
@@ -113,8 +124,19 @@ struct ModelArea {
   ModelArea() { in.fill(0xff); }
 };
 
+// What a rank has given its GPU to do, and what is done. Calls count from 1.
+struct ModelGpu {
+  std::uint8_t call = 0;  // whose chunks these are
+  direct::Ways ways;
+  std::uint64_t base = 0;  // chunks of all calls before it
+  std::array<std::uint8_t, direct::counter_kinds> started{}, done{};  // chunks, by Counter
+  std::uint8_t loaded = 0;               // the newest call whose memory is ready, with its value
+  std::uint8_t storing = 0, stored = 0;  // the newest call whose result is on its way, has landed
+};
+
 struct World {
   std::array<ModelRank, most_model_ranks> ranks;
+  std::array<ModelGpu, most_model_ranks> gpus;
   std::array<ModelArea, most_model_ranks> areas;
 };
 
@@ -130,6 +152,8 @@ class Actor {
   bool can(Run run) const;
   // Runs the protocol. False: it stopped before its end.
   bool run(Run run);
+  // Lets the GPU do one step. Requires can().
+  void do_on_gpu(Run run);
   std::uint64_t answers() const noexcept { return answers_; }
   std::uint8_t accesses() const noexcept { return at_; }
 
@@ -151,6 +175,12 @@ class Actor {
   void publish(direct::Counter counter, std::uint64_t value);
 
   // Bytes.
+  bool is_ready() const noexcept {
+    return is(Break::early_post) || is_ready(rank_, self_.posted + std::size_t{1});
+  }
+  static constexpr bool may_start(direct::Counter) noexcept { return true; }
+  bool landed(direct::Counter counter, std::uint64_t chunk);
+  bool result_landed();
   void write_post(std::uint64_t sequence, std::uint64_t number);
   direct::Ring ring() const noexcept { return call().ring; }
   void finish_value(std::uint64_t sequence, std::uint64_t number);
@@ -163,6 +193,10 @@ class Actor {
   using Step = direct::Protocol<Actor>::Step;
 
   bool is(Break broken) const noexcept { return scenario_.broken == broken; }
+  ModelGpu& gpu() const noexcept { return world_.gpus[rank_]; }
+  bool is_ready(std::size_t rank, std::size_t call) const noexcept {
+    return !scenario_.late || world_.gpus[rank].loaded >= call;
+  }
   // The first call that is not done, and the one after the newest that is posted.
   const ModelCall& call() const noexcept { return scenario_.calls[self_.calls]; }
   const ModelCall& next_call() const noexcept { return scenario_.calls[self_.posted]; }
@@ -186,8 +220,11 @@ class Actor {
   direct::CallRules rules() const;  // of next_call()
   void fill_post(std::uint64_t sequence, std::uint64_t number);
   Tag& slot(std::size_t rank, std::uint64_t chunk, std::size_t part) noexcept {
-    return world_.areas[rank].slots[(self_.protocol.base() + chunk) % scenario_.slots][part];
+    return world_.areas[rank].slots[(base() + chunk) % scenario_.slots][part];
   }
+  // Of the step that is done: on a GPU it may be one of an earlier time.
+  std::uint64_t base() const noexcept { return on_gpu_ ? gpu().base : self_.protocol.base(); }
+  const direct::Ways& ways() const noexcept { return on_gpu_ ? gpu().ways : self_.protocol.ways(); }
   void check(bool holds, const char* otherwise) noexcept {
     if (!holds && violation_ == nullptr) violation_ = otherwise;
   }
@@ -236,6 +273,12 @@ class Actor {
     const ModelRank& other = world_.ranks[rank];
     return other.calls == self_.calls && other.posted > other.calls;
   }
+  // What copy_in(), combine() and copy_out() do, now or on the GPU.
+  void do_step(direct::Counter kind, std::uint64_t chunk);
+  void start(direct::Counter kind, std::uint64_t chunk);
+  void do_copy_in(std::uint64_t chunk);
+  void do_combine(std::uint64_t chunk);
+  void do_copy_out(std::uint64_t chunk);
   void read_in(std::size_t owner, std::uint64_t chunk, std::size_t part);
   void read_slot(std::size_t owner, std::uint64_t chunk, std::size_t part, bool result);
   void read_given(std::size_t owner, std::uint64_t chunk, std::size_t part);
@@ -250,7 +293,7 @@ class Actor {
   const char* violation_ = nullptr;
   std::uint64_t answers_ = 0;
   std::uint8_t at_ = 0;
-  bool acted_ = false, stopped_ = false, moving_ = false, moves_now_ = false;
+  bool acted_ = false, stopped_ = false, moving_ = false, moves_now_ = false, on_gpu_ = false;
 };
 
 // Whether the rank can go on with that run, or begin it.

@@ -69,12 +69,12 @@ class Explorer {
     enter({});
     while (!path_.empty() && result_.violation.empty()) {
       Place& place = path_.back();
-      if (place.next == 2 * scenario_.ranks) {
+      if (place.next == runs() * scenario_.ranks) {
         path_.pop_back();
         continue;
       }
-      const std::size_t rank = place.next / 2;
-      const Run run = place.next++ % 2 == 0 ? Run::post : Run::advance;
+      const std::size_t rank = place.next / runs();
+      const Run run = static_cast<Run>(place.next++ % runs());
       if (!possible(scenario_, place.world, rank, run)) continue;
       World world = place.world;
       if (const char* const violation = step(scenario_, world, rank, run, false))
@@ -89,8 +89,9 @@ class Explorer {
  private:
   struct Place {
     World world;
-    std::size_t next = 0;  // 2 * rank, or 1 more for its second run
+    std::size_t next = 0;  // runs() * rank, plus the number of its next run
   };
+  std::size_t runs() const { return scenario_.late ? run_kinds : rank_runs; }
 
   void enter(const World& world) {
     if (!visited_.add(hash_of(scenario_, world))) return;
@@ -143,12 +144,19 @@ class Explorer {
   bool stuck(const World& world) const {
     const std::uint64_t before = hash_of(scenario_, world);
     for (std::size_t rank = 0; rank < scenario_.ranks; ++rank) {
+      if (is_busy_on_gpu(world, rank)) return false;
       if (finished(scenario_, world.ranks[rank])) continue;
       const bool waits = world.ranks[rank].posted > world.ranks[rank].calls;
       if (hash_of(scenario_, after(world, rank, waits ? Run::advance : Run::post)) != before)
         return false;
     }
     return true;
+  }
+
+  bool is_busy_on_gpu(World world, std::size_t rank) const {
+    for (std::size_t run = rank_runs; run < runs(); ++run)
+      if (possible(scenario_, world, rank, static_cast<Run>(run))) return true;
+    return false;
   }
 
   // Where calls differ all ranks see it, and nobody has gone beyond.
@@ -167,13 +175,16 @@ class Explorer {
   }
 
   // Names the ranks whose steps led here: "0x3 1p" are three of rank 0 and a part of a post of
-  // rank 1.
+  // rank 1. "1i" is a copy in on the GPU of rank 1; c: it combines, o: it copies out, l: it loads a
+  // value, s: it stores a result.
   std::string told_path() const {
     std::string text = " after";
     for (std::size_t at = 0; at < path_.size() && path_[at].next != 0;) {
       std::size_t end = at;
       while (end < path_.size() && path_[end].next == path_[at].next) ++end;
-      text += " " + std::to_string((path_[at].next - 1) / 2) + (path_[at].next % 2 != 0 ? "p" : "");
+      const std::size_t step = path_[at].next - 1;
+      text += " " + std::to_string(step / runs());
+      if (const char letter = "p icols"[step % runs()]; letter != ' ') text += letter;
       if (end - at > 1) text += "x" + std::to_string(end - at);
       at = end;
     }
@@ -342,6 +353,30 @@ TEST_CASE("more chunks than slots keep the protocol with three ranks") {
   CHECK(proof.states("3 ranks, 2 slots") > 100'000);
 }
 
+// What the ranks start lands at any later time, as on a GPU.
+TEST_CASE("ranks keep the protocol of direct algorithms whenever bytes land") {
+  Proof proof;
+  for (const Collective operation : with_chunks)
+    for (const auto& [where, windowed] : wheres)
+      for (const bool in_place : {false, true}) {
+        Scenario scenario{name_for(operation, where, in_place),
+                          2,
+                          1,
+                          {{operation, 3, 0, in_place, windowed, {}},
+                           value(1),
+                           {operation, 1, 1, in_place, windows, {}}}};
+        scenario.late = true;
+        proof.prove(scenario);
+      }
+  for (const Where& where : {elsewhere, windows}) {
+    Scenario scenario{
+        "three ranks", 3, 1, {value(), {Collective::all_reduce, 1, 0, true, where, {}}}};
+    scenario.late = true;
+    proof.prove(scenario);
+  }
+  CHECK(proof.states("bytes that land late") > 100'000);
+}
+
 TEST_CASE("a rank whose direct call differs is seen by all ranks, and nobody ends it") {
   Proof proof;
   for (const std::size_t ranks : {2, 3})
@@ -395,11 +430,22 @@ TEST_CASE("the proof of the direct protocol finds rules that are broken") {
       {Break::lost_combined, {reduce}, circle},
       {Break::lost_copied_out, {gather}, circle},
       {Break::lost_copied_out, {gather_windows}, circle},
+      {Break::early_copied_in, {reduce}, another_chunk},
+      {Break::early_copied_in, {gather}, another_chunk},
+      {Break::early_combined, {reduce}, another_chunk},
+      {Break::early_combined, {reduce_windows}, "a call whose output is incomplete"},
+      {Break::early_copied_out, {reduce}, "a call whose output is incomplete"},
+      {Break::early_copied_out, {gather}, "a call whose output is incomplete"},
+      {Break::early_copied_out, {gather_windows}, "a call whose output is incomplete"},
+      {Break::early_post, {value()}, another_value},
+      {Break::early_post, {gather_windows}, "uses a buffer that its owner still needs"},
+      {Break::early_end, {value()}, "a call whose output is incomplete"},
   };
   for (const std::size_t ranks : {2, 3})
     for (const Mutant& mutant : mutants) {
       Scenario scenario{"mutant", ranks, 2, mutant.calls, mutant.broken};
       scenario.depth[0] = mutant.depth;
+      scenario.late = mutant.broken >= Break::early_copied_in;
       const Result result = Explorer(scenario).run();
       INFO("broken rule " << static_cast<int>(mutant.broken) << ", " << ranks
                           << " ranks: " << result.violation);

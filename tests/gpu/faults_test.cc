@@ -11,6 +11,7 @@
 #include "gpu/gradient_trial.h"
 #include "support/draw.h"
 #include "support/effort.h"
+#include "support/fake_kernels.h"
 #include "support/trial.h"
 
 namespace rondo::testing {
@@ -25,7 +26,7 @@ constexpr const char* functions[] = {
     "cuEventQuery",        "cuStreamWaitEvent",      "cuLaunchHostFunc",
     "cuMemHostAlloc",      "cuEventCreate",          "cuStreamCreateWithPriority",
     "cuStreamIsCapturing", "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain",
-    "cuLaunchKernel",      "cuMemsetD8Async"};
+    "cuLaunchKernel",      "cuMemsetD8Async",        "cuModuleLoadData"};
 
 enum class Kind { function, work, gpu, held, abort };
 
@@ -53,6 +54,9 @@ struct Scenario {
     gradients_first = Draw(seed, 2)(2) == 0;
     for (std::uint64_t i = draw(4); i > 0; --i)
       messages.push_back(1 + draw(draw.one_of<std::uint64_t>({4, 1000, 16'000, 300'000})));
+    if (setup.over == Over::tcp || draw(2) == 0) return;
+    setup.faults.windows = true;
+    setup.options.algorithm = "direct";
   }
 
   // On rank 0, before the calls.
@@ -218,6 +222,7 @@ void run_seed(std::uint64_t seed) {
 
 TEST_CASE("faults of GPUs by seed") {
   if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
   const char* const count = std::getenv("RONDO_TEST_GPU_SEEDS");
   const int seeds = count != nullptr ? std::atoi(count) : few_cases() ? 30 : 120;
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<std::uint64_t>(seed));

@@ -102,6 +102,15 @@ inline void settle(const OnGpu& on, const device::Stream& stream) {
   on.gpu().check(status, "the stream");
 }
 
+// Two ranks over the links of each transport, and by direct algorithms.
+inline std::vector<Setup> every_way() {
+  std::vector<Setup> setups(4);
+  setups[1].over = Over::tcp;
+  setups[2].over = setups[3].over = Over::shm;
+  setups[3].options.algorithm = "direct";
+  return setups;
+}
+
 // run_communicators, with a GPU for each rank, in turn.
 inline void run_on_gpus(const Setup& setup, std::string_view what,
                         const std::function<void(Communicator&, OnGpu&)>& function) {

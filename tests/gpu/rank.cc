@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One rank as a process, with buffers on a GPU: it runs collectives and checks their results.
-//   gpu_rank run OPERATIONS 0 COUNT
+//   gpu_rank MODE OPERATIONS 0 COUNT
+// MODE: run, or direct: by direct algorithms, on memory of Communicator::allocate.
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 // After an error it uses the GPU in a communicator of its own first, and writes "unusable" if that
 // fails.
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "device/gpus.h"
+#include "support/fake_kernels.h"
 #include "support/gpu_memory.h"
 #include "support/trial.h"
 
@@ -32,13 +34,25 @@ Case some_call(std::uint64_t number, int size, std::size_t count) {
           .in_place = number % 3 == 0};
 }
 
-std::string run(GpuCopier& copier, long operations, std::size_t count) {
-  Communicator communicator = Communicator::connect();
+// As many bytes as the trials of one call need.
+std::size_t arena_bytes(int size, std::size_t count) {
+  return (count * sizeof(float) * 4 + 4096) * static_cast<std::size_t>(size);
+}
+
+std::string run(GpuCopier& copier, bool direct, long operations, std::size_t count) {
+  Options options;
+  if (direct) options.algorithm = "direct";
+  Communicator communicator = Communicator::connect(options);
+  const Memory arena =
+      direct ? communicator.allocate(arena_bytes(communicator.size(), count), 0) : Memory();
   say("ready " + communicator.address());
   for (long i = 0; operations == 0 || i < operations; ++i) {
     Trial trial(some_call(static_cast<std::uint64_t>(i), communicator.size(), count),
                 communicator.rank(), communicator.size());
-    trial.place_on(copier);
+    if (direct)
+      trial.place_at(copier, reinterpret_cast<device::Address>(arena.data()));
+    else
+      trial.place_on(copier);
     trial.start(communicator);
     trial.work().wait();
     if (const std::string problem = trial.problem(); !problem.empty()) return "wrong " + problem;
@@ -63,7 +77,9 @@ int main(int argc, char** argv) {
   device::Gpus gpus;
   GpuCopier copier(gpus.gpu(0));
   try {
-    say(run(copier, std::atol(argv[2]), std::strtoull(argv[4], nullptr, 10)));
+    if (FakeCuda::here()) testing::register_device_kernels(FakeCuda());
+    say(run(copier, argv[1] == std::string("direct"), std::atol(argv[2]),
+            std::strtoull(argv[4], nullptr, 10)));
   } catch (const Error& error) {
     say(is_usable(copier) ? "error " + std::to_string(error.code().value()) + " " + error.what()
                           : "unusable");

@@ -39,9 +39,7 @@ class Pinned {
 TEST_CASE("an operation comes after what was enqueued on its stream before") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
-    Setup setup;
-    setup.over = over;
+  for (const Setup& setup : every_way()) {
     run_on_gpus(setup, "start", [&](Communicator& c, OnGpu& on) {
       constexpr std::size_t count = 50'000;
       GpuFloats values(on, count, 0), more(on, count, 1);
@@ -67,31 +65,29 @@ TEST_CASE("an operation comes after what was enqueued on its stream before") {
 TEST_CASE("results are not stored before the stream has reached the call") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  Setup setup;
-  run_on_gpus(setup, "store", [&](Communicator& c, OnGpu& on) {
-    GpuFloats values(on, 5000, static_cast<float>(c.rank()));
-    const device::Stream stream(on.gpu());
-    Pinned before(on, 5000);
-    if (c.rank() == 1) {
-      fake.hold(stream.get());
-      before.from_gpu(values, stream);
-    }
-    const Work work = c.broadcast(values.buffer(), values.buffer(), 0, {.stream = stream.get()});
-    if (c.rank() == 1) {
-      expect(!work.wait_for(20ms), "it ended before its stream");
-      expect(values.are(1), "it stored before its stream");
-      fake.let_go(stream.get());
-    }
-    work.wait();
-    expect(values.are(0), "wrong result");
-    expect(c.rank() == 0 || before.data()[4999] == 1, "the stream saw the result too early");
-  });
+  for (const Setup& setup : every_way())
+    run_on_gpus(setup, "store", [&](Communicator& c, OnGpu& on) {
+      GpuFloats values(on, 5000, static_cast<float>(c.rank()));
+      const device::Stream stream(on.gpu());
+      Pinned before(on, 5000);
+      if (c.rank() == 1) {
+        fake.hold(stream.get());
+        before.from_gpu(values, stream);
+      }
+      const Work work = c.broadcast(values.buffer(), values.buffer(), 0, {.stream = stream.get()});
+      if (c.rank() == 1) {
+        expect(!work.wait_for(20ms), "it ended before its stream");
+        expect(values.are(1), "it stored before its stream");
+        fake.let_go(stream.get());
+      }
+      work.wait();
+      expect(values.are(0), "wrong result");
+      expect(c.rank() == 0 || before.data()[4999] == 1, "the stream saw the result too early");
+    });
 }
 
 TEST_CASE("a stream that joins finds the result") {
-  for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
-    Setup setup;
-    setup.over = over;
+  for (const Setup& setup : every_way()) {
     run_on_gpus(setup, "join", [&](Communicator& c, OnGpu& on) {
       constexpr std::size_t count = 30'000;
       GpuFloats values(on, count, 0);
@@ -181,9 +177,8 @@ TEST_CASE("operations on GPU memory end while nobody waits") {
 TEST_CASE("a rank that waits for its GPU sleeps") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  for (const Over over : {Over::tcp, Over::shm}) {
-    Setup setup;
-    setup.over = over;
+  for (const Setup& setup : every_way()) {
+    if (setup.over == Over::mem) continue;
     run_on_gpus(setup, "sleep", [&](Communicator& c, OnGpu& on) {
       GpuFloats values(on, 1000, 1);
       const device::Stream stream(on.gpu());
@@ -191,10 +186,12 @@ TEST_CASE("a rank that waits for its GPU sleeps") {
       std::fill_n(input.data(), 1000, 1.0F);
       fake.hold(stream.get());
       input.to_gpu(values, stream);
+      const unsigned long watched = fake.calls("cuLaunchHostFunc");
       const Work work =
           c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
       expect(!work.wait_for(50ms), "it ended before its stream");
       const unsigned long asked = fake.calls("cuEventQuery");
+      expect(fake.calls("cuLaunchHostFunc") > watched, "nothing would wake it");
       expect(!work.wait_for(400ms), "it ended before its stream");
       expect(fake.calls("cuEventQuery") - asked < 20'000, "it has polled all the time");
       fake.let_go(stream.get());

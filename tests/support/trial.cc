@@ -103,7 +103,7 @@ bool Trial::has_output() const noexcept {
 
 Buffer Trial::buffer(transports::Blob& memory, std::size_t offset, std::size_t count) noexcept {
   const auto& on_gpu = &memory == &in_ ? gpu_in_ : gpu_out_;
-  std::byte* const start = on_gpu ? reinterpret_cast<std::byte*>(on_gpu->address()) : memory.data();
+  std::byte* const start = on_gpu ? reinterpret_cast<std::byte*>(*on_gpu) : memory.data();
   return {count == 0 ? nullptr : start + margin + offset * element_bytes(), count, case_.type,
           copier_ != nullptr ? copier_->gpu().ordinal() : -1};
 }
@@ -125,18 +125,24 @@ void Trial::register_memory(Communicator& communicator) {
 }
 
 void Trial::place_on(GpuCopier& copier) {
+  if (bytes() != 0) gpu_memory_.emplace(copier.gpu(), bytes());
+  place_at(copier, bytes() != 0 ? gpu_memory_->address() : 0);
+}
+
+void Trial::place_at(GpuCopier& copier, device::Address memory) {
   copier_ = &copier;
-  for (auto [memory, on_gpu] : {std::pair(&in_, &gpu_in_), std::pair(&out_, &gpu_out_)}) {
-    if (memory->empty()) continue;
-    on_gpu->emplace(copier.gpu(), memory->size());
-    copier.write((*on_gpu)->address(), *memory);
+  for (auto [buffer, on_gpu] : {std::pair(&in_, &gpu_in_), std::pair(&out_, &gpu_out_)}) {
+    if (buffer->empty()) continue;
+    *on_gpu = memory;
+    copier.write(memory, *buffer);
+    memory += buffer->size();
   }
 }
 
 // From the GPU.
 void Trial::fetch() {
-  if (gpu_in_) copier_->read(in_, gpu_in_->address());
-  if (gpu_out_) copier_->read(out_, gpu_out_->address());
+  if (gpu_in_) copier_->read(in_, *gpu_in_);
+  if (gpu_out_) copier_->read(out_, *gpu_out_);
 }
 
 void Trial::start(Communicator& communicator) {

@@ -44,6 +44,9 @@ class Trial {
   // Moves the buffers to the GPU. problem() and damage() then look at them there. The copier must
   // outlive the trial.
   void place_on(GpuCopier& copier);
+  // The same, into memory of the GPU that the caller keeps: bytes() at least.
+  void place_at(GpuCopier& copier, device::Address memory);
+  std::size_t bytes() const noexcept { return in_.size() + out_.size(); }
   void start(Communicator& communicator);
   // The CUDA stream that start() gives to the call.
   void use_stream(void* stream) noexcept { stream_ = stream; }
@@ -78,7 +81,8 @@ class Trial {
   transports::Blob in_, out_;  // with their margins; in place both are out_
   Registration in_registration_, out_registration_;
   GpuCopier* copier_ = nullptr;
-  std::optional<device::DeviceMemory> gpu_in_, gpu_out_;  // what in_ and out_ are copied to
+  std::optional<device::DeviceMemory> gpu_memory_;
+  std::optional<device::Address> gpu_in_, gpu_out_;  // where in_ and out_ are copied to
   void* stream_ = nullptr;
   std::vector<std::size_t> counts_;  // of each rank's block
   std::size_t before_ = 0;           // elements of the blocks before this rank's

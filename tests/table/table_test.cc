@@ -14,6 +14,7 @@
 #include "collectives/schedules/schedule.h"
 #include "device/gpus.h"
 #include "support/effort.h"
+#include "support/fake_kernels.h"
 #include "support/gpu_memory.h"
 #include "support/ranks.h"
 #include "support/trial.h"
@@ -188,7 +189,9 @@ void run_table(Over over, int size, const std::string& algorithm,
     setup.faults.capacity =
         shape.segment_bytes == 64 ? (tight ? 50 : 1000) : (tight ? 3000 : 100'000);
     // Each call makes and copies memory of a GPU besides.
-    List list(size, algorithm, given == Given::on_gpu ? gpu_share() : 100);
+    // Every operation has a direct form, or goes over links.
+    List list(size, algorithm == "direct" ? "" : algorithm,
+              given == Given::on_gpu ? gpu_share() : 100);
     list.add_table(shape.counts);
     if (shape.segment_bytes == 64) list.add_ops(37);
     if (given == Given::registered && shape.segment_bytes == 0) list.add_placed(100'000);
@@ -269,6 +272,16 @@ TEST_CASE("table: gpu", "[.gpu]") {
   for (const std::string& algorithm :
        {algorithms[0], algorithms[1], algorithms[2 + static_cast<std::size_t>(size) % 4]})
     run_table(over, size, algorithm, {}, false, Given::on_gpu);
+}
+
+// Direct algorithms: values, and chunks that go through the host.
+TEST_CASE("table: gpu direct", "[.gpu]") {
+  const Over over = GENERATE(Over::mem, Over::shm);
+  const int size = GENERATE(2, 3, 5, 8);
+  if (few_cases() && size == 5) return;
+  const bool windows = true;
+  if (FakeCuda::here()) register_device_kernels(FakeCuda());
+  run_table(over, size, "direct", {}, windows, Given::on_gpu);
 }
 
 TEST_CASE("table: gpu on several hosts", "[.gpu]") {

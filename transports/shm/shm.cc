@@ -93,6 +93,7 @@ class Shm final : public transports::Transport {
     if (!windows_) return;
     stop_references();
     exports_->halt();
+    windows_->halt();
     for (const Links& links : links_)
       for (const auto& link : links) link->halt();
   }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Two kinds of packets, each with one descriptor:
+//   memory = "rondomem"           ; of all that the peer allocates (host/exports.cc)
+//   passed = "rondopas" message   ; for a DescriptorSink
 #include "transports/shm/windows.h"
 
 #include <fmt/format.h>
@@ -17,6 +21,12 @@ namespace rondo::shm {
 namespace {
 constexpr int most_messages = 1024;  // at once
 constexpr milliseconds retry_interval{100};
+constexpr std::string_view passed_magic = "rondopas";
+
+std::span<const std::byte> bytes_of(std::string_view text) noexcept {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
 }  // namespace
 
 void ShmImports::take_messages() {
@@ -27,6 +37,7 @@ void ShmImports::take_messages() {
     // A shortage leaves the message in the socket.
     if (base::is_shortage(packet.error)) {
       next_try_ = base::Clock::now() + retry_interval;
+      left_over_ = true;
       return complain(host::describe_shortage(packet.error));
     }
     if (packet.error != 0 || packet.ended) {
@@ -38,9 +49,22 @@ void ShmImports::take_messages() {
   }
 }
 
+void ShmImports::take_left_over() {
+  if (base::Clock::now() < next_try_) return;
+  left_over_ = false;
+  take_messages();
+}
+
 void ShmImports::learn(host::Packet packet, std::span<const std::byte> bytes) {
-  const auto magic = std::as_bytes(std::span(host::memory_magic.data(), host::memory_magic.size()));
-  if (!std::ranges::equal(bytes, magic) || !packet.descriptors[0])
+  constexpr std::size_t most_bytes = passed_magic.size() + transports::most_passed_bytes;
+  if (packet.descriptors[0] && bytes.size() <= most_bytes && bytes.size() >= passed_magic.size() &&
+      std::ranges::equal(bytes.first(passed_magic.size()), bytes_of(passed_magic))) {
+    if (sink_ != nullptr)
+      sink_->passed(peer_.rank, bytes.subspan(passed_magic.size()),
+                    std::move(packet.descriptors[0]));
+    return;
+  }
+  if (!std::ranges::equal(bytes, bytes_of(host::memory_magic)) || !packet.descriptors[0])
     return complain("it sent an invalid message");
   if (!memory_) memory_ = std::move(packet.descriptors[0]);
 }
@@ -114,6 +138,21 @@ std::byte* ShmWindows::area(int rank) const noexcept {
 std::byte* ShmWindows::map(int rank, transports::WindowPlace place, std::size_t bytes) {
   const std::size_t index = index_of(rank);
   return index < peers_.size() ? imports_[index].map(place, bytes) : nullptr;
+}
+
+int ShmWindows::pass_descriptor(int rank, std::span<const std::byte> message, int descriptor) {
+  const std::size_t index = index_of(rank);
+  if (index == peers_.size() || message.size() > transports::most_passed_bytes) return EINVAL;
+  std::array<std::byte, passed_magic.size() + transports::most_passed_bytes> packet;
+  std::ranges::copy(message, std::ranges::copy(bytes_of(passed_magic), packet.begin()).out);
+  return host::send_packet(peers_[index]->socket.get(),
+                           std::span(packet).first(passed_magic.size() + message.size()),
+                           std::array{descriptor});
+}
+
+void ShmWindows::set_sink(transports::DescriptorSink* sink) noexcept {
+  sink_ = sink;
+  for (ShmImports& one : imports_) one.set_sink(sink);
 }
 
 void ShmWindows::await(std::uint64_t ranks) noexcept {

@@ -27,15 +27,19 @@ class ShmImports {
   void take_messages();
   // Maps extents of the peer that this rank has not mapped, once the descriptor is there.
   void catch_up() {
+    if (left_over_) take_left_over();
     if ((peer_.theirs.head().extents.load(std::memory_order_acquire) & ~mapped_) != 0 &&
         (peer_.other.extents.load(std::memory_order_acquire) & host::descriptor_sent) != 0)
       map_more();
   }
   std::byte* map(transports::WindowPlace place, std::size_t bytes) const noexcept;
+  // Takes what the peer passes. Null: nobody does.
+  void set_sink(transports::DescriptorSink* sink) noexcept { sink_ = sink; }
 
  private:
   void learn(host::Packet packet, std::span<const std::byte> bytes);
   void map_more();
+  void take_left_over();
   void complain(std::string_view why);
 
   ShmNeighbourState& peer_;
@@ -43,7 +47,9 @@ class ShmImports {
   std::array<base::Mapping, host::Extent::count> extents_;
   std::uint32_t mapped_ = 0;  // mask
   base::TimePoint next_try_{};
+  bool left_over_ = false;  // a message is in the socket, because descriptors were short
   base::QuotaLog log_;
+  transports::DescriptorSink* sink_ = nullptr;
 };
 
 // The windows of the shm transport: areas in the segments, and allocated memory. Thread-bound (the
@@ -67,6 +73,11 @@ class ShmWindows final : public transports::Windows {
   std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
   void await(std::uint64_t ranks) noexcept override;
   void notify() noexcept override;
+  int pass_descriptor(int rank, std::span<const std::byte> message, int descriptor) override;
+  void set_sink(transports::DescriptorSink* sink) noexcept override;
+  void halt() noexcept {
+    if (sink_ != nullptr) sink_->halted();
+  }
   // The imports of the peer with this index.
   ShmImports& imports(std::size_t peer) noexcept { return imports_[peer]; }
 
@@ -79,6 +90,7 @@ class ShmWindows final : public transports::Windows {
   std::shared_ptr<host::Exports> exports_;
   std::vector<int> ranks_;
   std::vector<ShmImports> imports_;  // by peer
+  transports::DescriptorSink* sink_ = nullptr;
 };
 
 }  // namespace rondo::shm

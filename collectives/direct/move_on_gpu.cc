@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starts to move the bytes of operations whose buffers are on a GPU. Where all buffers are in
+// windows, a kernel reads the inputs and writes the outputs of all ranks. Otherwise chunks go
+// through slots in host memory, as they do where no GPU is: the GPU copies between its buffers and
+// pinned carriers, and this rank's processor between these and the slots, and combines there.
+#include <algorithm>
+#include <array>
+
+#include "base/copy.h"
+#include "collectives/direct/direct.h"
+
+namespace rondo::direct {
+
+bool DirectLane::is_ready_on_gpu() {
+  GpuMover& mover = *next_->on_gpu.mover;
+  if (!mover.has_reached(next_->on_gpu.mark)) return false;
+  return !next_rules_->eager || mover.load_value(next_->in, next_->in_bytes);
+}
+
+// Whether the next operation is posted now.
+bool DirectLane::post_next_on_gpu() {
+  const engine::DirectOperation* const before = next_;
+  post_more();
+  return next_ != before;
+}
+
+bool DirectLane::prepare_sleep() {
+  bool quiet = true;
+  if (first_ != next_ && first_->on_gpu.mover != nullptr)
+    quiet = first_->on_gpu.mover->prepare_sleep(nullptr);
+  if (next_ == nullptr || next_->on_gpu.mover == nullptr) return quiet;
+  // A mark that has been reached is no news while the operation must wait for others.
+  next_->on_gpu.mover->has_reached(next_->on_gpu.mark);
+  return next_->on_gpu.mover->prepare_sleep(&next_->on_gpu.mark) && quiet;
+}
+
+std::string DirectLane::awaited_gpu() const {
+  if (first_ == nullptr || first_ != next_ || first_->on_gpu.mover == nullptr) return {};
+  return first_->on_gpu.mover->port().awaited(first_->on_gpu.mark);
+}
+
+// Whether that part of this rank's input goes to its slot: the others read it there, or this rank
+// combines it there.
+bool DirectLane::loads_part(std::size_t part) const noexcept {
+  return form_->roles.gives(part) || (form_->roles.reducing() && part == rank_);
+}
+
+void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  std::byte* const carrier = mover.carrier(Counter::copied_in, chunk);
+  for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
+    if (!loads_part(i)) continue;
+    const DirectPart part = form_->shape.part(chunk, i);
+    mover.to_host(Counter::copied_in, carrier + part.slot, first_->in + in_offset(part),
+                  part.count * form_->element);
+  }
+  mover.end_step(Counter::copied_in);
+}
+
+// The protocol asks once for each step that has landed.
+bool DirectLane::landed_on_gpu(Counter kind, std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  if (!mover.landed(kind, chunk)) return false;
+  if (kind != Counter::copied_in) return true;
+  const std::byte* const carrier = mover.carrier(kind, chunk);
+  for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
+    if (!loads_part(i)) continue;
+    const DirectPart part = form_->shape.part(chunk, i);
+    base::copy_bytes(slot(rank_, chunk, part), carrier + part.slot, part.count * form_->element);
+  }
+  return true;
+}
+
+void DirectLane::combine_on_gpu(std::uint64_t chunk) {
+  const DirectPart part = form_->shape.part(chunk, rank_);
+  if (part.count != 0) {
+    bytes_loaded_ += part.count * form_->element * (size_ - 1);
+    if (protocol_.ways().slots)
+      combine_in_host(part, chunk);
+    else
+      combine_in_windows(part);
+  }
+  first_->on_gpu.mover->end_step(Counter::combined);
+}
+
+// Combines the slots of all ranks, this one's included.
+void DirectLane::combine_in_host(const DirectPart& part, std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  std::byte* const result = mover.carrier(Counter::combined, chunk);
+  for (std::size_t peer = 0; peer < size_; ++peer) sources_[peer] = slot(peer, chunk, part);
+  reduce(result, part.count);
+  const std::size_t bytes = part.count * form_->element;
+  const ResultPlaces places = form_->roles.result_places(protocol_.ways());
+  if (places.slot || places.first == ResultPlaces::First::slot)
+    base::copy_bytes(slot(rank_, chunk, part), result, bytes);
+  if (places.first == ResultPlaces::First::own_out)
+    mover.to_device(Counter::combined, first_->out + out_offset(part), result, bytes);
+}
+
+void DirectLane::combine_in_windows(const DirectPart& part) {
+  std::array<std::byte*, kernels::ReduceArguments::most> outs;
+  std::size_t count = 0;
+  const ResultPlaces places = form_->roles.result_places(protocol_.ways());
+  const std::size_t offset = out_offset(part);
+  outs[count++] = places.first == ResultPlaces::First::root_out
+                      ? outs_[first_->signature.root] + offset
+                      : first_->out + offset;
+  for (std::size_t peer = 0; peer < size_; ++peer) {
+    sources_[peer] = (peer == rank_ ? first_->in : ins_[peer]) + in_offset(part);
+    if (places.all_outs && peer != rank_) outs[count++] = outs_[peer] + offset;
+  }
+  const schedules::Signature& s = first_->signature;
+  first_->on_gpu.mover->reduce(
+      {s.type, s.op, s.scale, size_, in_steps_}, sources_,
+      scales_inputs_ ? std::span<const double>(input_scales_) : std::span<const double>(),
+      std::span(outs).first(count), part.count);
+}
+
+void DirectLane::copy_out_on_gpu(std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  std::byte* carrier = mover.carrier(Counter::copied_out, chunk);
+  for (std::size_t peer = 0; peer < size_; ++peer) {
+    if (!form_->roles.takes_from(peer)) continue;
+    const Taken block = taken(peer, chunk);
+    if (peer != rank_) bytes_loaded_ += block.bytes;
+    if (peer == rank_ || !protocol_.ways().slots) {
+      mover.on_device(Counter::copied_out, block.to, block.from, block.bytes);
+      continue;
+    }
+    base::copy_bytes(carrier, block.from, block.bytes);
+    mover.to_device(Counter::copied_out, block.to, carrier, block.bytes);
+    carrier += block.bytes;
+  }
+  mover.end_step(Counter::copied_out);
+}
+
+}  // namespace rondo::direct

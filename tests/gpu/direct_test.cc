@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Direct algorithms on memory of GPUs that ranks reach where it lies: a kernel reads the inputs of
+// all ranks and writes all outputs.
+#include <array>
+#include <barrier>
+#include <deque>
+
+#include "catch.h"
+#include "gpu/gpu_ranks.h"
+#include "support/effort.h"
+#include "support/fake_kernels.h"
+#include "support/standard_error.h"
+#include "support/trial.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr Collective with_chunks[] = {Collective::all_reduce,     Collective::reduce,
+                                      Collective::broadcast,      Collective::all_gather,
+                                      Collective::gather,         Collective::scatter,
+                                      Collective::reduce_scatter, Collective::all_to_all};
+
+// Chunks of 64 KiB, over shm.
+Setup direct_setup(int size) {
+  Setup setup;
+  setup.over = Over::shm;
+  setup.size = size;
+  setup.options.algorithm = "direct";
+  setup.options.staging_bytes = 1;
+  return setup;
+}
+
+unsigned long launches() {
+  return FakeCuda().calls("cuLaunchKernel");
+}
+
+// Memory of Communicator::allocate that calls use again and again, as programs do.
+class Arena {
+ public:
+  Arena(Communicator& c, OnGpu& on, std::size_t bytes)
+      : communicator_(c), on_(on), memory_(c.allocate(bytes, on.gpu().ordinal())) {}
+
+  // offset: of the buffers in the arena.
+  void run(const Case& what, std::size_t offset = 0) {
+    Trial trial(what, communicator_.rank(), communicator_.size());
+    expect(offset + trial.bytes() <= memory_.bytes(), "the arena is too small");
+    trial.place_at(on_.copier, reinterpret_cast<device::Address>(memory_.data()) + offset);
+    trial.start(communicator_);
+    trial.work().wait();
+    const std::string problem = trial.problem();
+    expect(problem.empty(), [&] { return describe(what) + ": " + problem; });
+  }
+  Buffer buffer(std::size_t count) const noexcept {
+    return {memory_.data(), count, DType::f32, on_.gpu().ordinal()};
+  }
+  void run_often(int times) {
+    for (int i = 0; i < times; ++i) run({.count = 10'000});
+  }
+  // Until all ranks reach each other's memory. That takes a few calls, because they look seldom for
+  // what others have sent.
+  void warm_up() {
+    const unsigned long before = launches();
+    std::array<int, 1> warm{};
+    for (int i = 0; i < 300 && warm[0] == 0; ++i) {
+      run_often(1);
+      warm[0] = launches() > before ? 1 : 0;
+      communicator_.all_reduce(buffer_of(warm), buffer_of(warm), ReduceOp::min).wait();
+    }
+    expect(warm[0] == 1, "the ranks do not reach each other's memory");
+  }
+
+ private:
+  Communicator& communicator_;
+  OnGpu& on_;
+  Memory memory_;
+};
+
+TEST_CASE("ranks combine and copy where buffers on GPUs lie", "[direct]") {
+  if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
+  for (const int size : {2, 3, 5}) {
+    if (few_cases() && size == 5) continue;
+    const unsigned long before = launches();
+    run_on_gpus(direct_setup(size), "windows", [&](Communicator& c, OnGpu& on) {
+      Arena arena(c, on, 4'000'000);
+      arena.warm_up();
+      for (const Collective operation : with_chunks)
+        for (const bool in_place : {false, true})
+          for (const std::size_t count : {5'000, 50'001})
+            arena.run(
+                {.operation = operation, .count = count, .root = size - 1, .in_place = in_place},
+                count % 7);
+    });
+    CHECK(launches() > before + 50);
+  }
+}
+
+TEST_CASE("kernels combine every type and operation of ranks", "[direct]") {
+  if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
+  for (const bool reproducible : {false, true}) {
+    Setup setup = direct_setup(3);
+    setup.options.reproducible = reproducible;
+    run_on_gpus(setup, "types", [&](Communicator& c, OnGpu& on) {
+      Arena arena(c, on, 2'000'000);
+      arena.warm_up();
+      for (int type = 0; type < dtype_count; ++type)
+        for (int op = 0; op < reduce_op_count; ++op)
+          if (supports(static_cast<DType>(type), static_cast<ReduceOp>(op)))
+            arena.run({.type = static_cast<DType>(type),
+                       .op = static_cast<ReduceOp>(op),
+                       .count = 20'011});
+    });
+  }
+}
+
+// Where only inputs or only outputs can be reached, all go through the host.
+TEST_CASE("half of the buffers of ranks lie in windows", "[direct]") {
+  if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
+  run_on_gpus(direct_setup(3), "halves", [&](Communicator& c, OnGpu& on) {
+    constexpr std::size_t count = 20'000;
+    Arena arena(c, on, 1'000'000);
+    arena.warm_up();
+    GpuFloats elsewhere(on, count, 0);
+    const Buffer there = elsewhere.buffer(), here = arena.buffer(count);
+    for (int round = 1; round <= 3; ++round) {
+      const auto value = static_cast<float>(round + c.rank());
+      elsewhere.set(value);
+      c.all_reduce(there, here, ReduceOp::sum).wait();
+      elsewhere.set(0);
+      c.all_reduce(here, there, ReduceOp::max).wait();
+      expect(elsewhere.are(static_cast<float>(3 * round + 3)), "wrong values");
+    }
+  });
+}
+
+// A rank that can map nothing, or whose GPU has no kernels: all ranks go through the host.
+TEST_CASE("a rank without shared memory of GPUs costs speed only", "[direct]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  for (const char* const function : {"cuMemImportFromShareableHandle", "cuModuleLoadData"}) {
+    const unsigned long before = launches();
+    fake.fail(function, 1, -1, 801);
+    const StandardError errors;
+    run_on_gpus(direct_setup(3), function, [&](Communicator& c, OnGpu& on) {
+      Arena arena(c, on, 1'000'000);
+      arena.run_often(40);
+      arena.run({.count = 20'000, .in_place = true});
+    });
+    fake.clear();
+    CHECK(launches() == before);
+    CHECK_THAT(errors.text(), Catch::Contains(function));
+  }
+}
+
+TEST_CASE("calls on host memory and on GPUs keep one order", "[direct]") {
+  for (const Priority priority : {Priority::bulk, Priority::urgent})
+    run_on_gpus(direct_setup(3), "a row", [&](Communicator& c, OnGpu& on) {
+      std::deque<Trial> trials;
+      for (std::uint64_t i = 0; i < 60; ++i) {
+        trials.emplace_back(Case{.operation = some_operation(i * 7),
+                                 .count = i % 5 == 4 ? std::size_t{20'000} : 1 + i * 11,
+                                 .in_place = i % 2 == 0,
+                                 .priority = priority},
+                            c.rank(), c.size());
+        if (i % 3 != 0) trials.back().place_on(on.copier);
+        trials.back().start(c);
+      }
+      for (Trial& trial : trials) {
+        trial.work().wait();
+        expect(trial.problem().empty(), trial.problem());
+      }
+    });
+}
+
+TEST_CASE("ranks that differ in where their buffers are all get a mismatch", "[direct]") {
+  for (const std::size_t count : {10, 20'000})
+    run_on_gpus(direct_setup(2), "differs", [&](Communicator& c, OnGpu& on) {
+      GpuFloats on_gpu(on, count, 1);
+      std::vector<float> on_host(count, 1);
+      const Buffer values = c.rank() == 0 ? buffer_of(on_host) : on_gpu.buffer();
+      try {
+        c.all_reduce(values, values, ReduceOp::sum).wait();
+        expect(false, "it ended well");
+      } catch (const Error& error) {
+        expect(error.code() == Errc::mismatch, error.what());
+      }
+    });
+}
+
+// Rank 1's stream still uses its buffers, which rank 0 could already read and write.
+TEST_CASE("nobody uses buffers in windows before their stream has reached the call", "[direct]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  run_on_gpus(direct_setup(2), "held", [&](Communicator& c, OnGpu& on) {
+    constexpr std::size_t count = 20'000;
+    const Memory memory = c.allocate(count * sizeof(float), on.gpu().ordinal());
+    const Buffer values{memory.data(), count, DType::f32, on.gpu().ordinal()};
+    for (int i = 0; i < 40; ++i) c.all_reduce(values, values, ReduceOp::max).wait();
+    const std::vector<float> mine(count, 1.0F + static_cast<float>(c.rank()));
+    std::vector<float> seen(count);
+    const auto address = reinterpret_cast<device::Address>(memory.data());
+    on.copier.write(address, std::as_bytes(std::span(mine)));
+    c.barrier().wait();
+    const device::Stream stream(on.gpu());
+    device::Event before(on.gpu());
+    if (c.rank() == 1) {
+      fake.hold(stream.get());
+      const device::Current current(on.gpu());
+      on.gpu().check(before.record(stream.get()), "record");
+    }
+    const Work work = c.all_reduce(values, values, ReduceOp::sum, {.stream = stream.get()});
+    if (c.rank() == 1) {
+      expect(!work.wait_for(std::chrono::milliseconds{20}), "it ended before its stream");
+      on.copier.read(std::as_writable_bytes(std::span(seen)), address);
+      expect(seen == mine, "it was written before its stream");
+      fake.let_go(stream.get());
+    }
+    work.wait();
+    on.copier.read(std::as_writable_bytes(std::span(seen)), address);
+    expect(seen == std::vector<float>(count, 3), "wrong sum");
+  });
+}
+
+// The GPU of rank 1 does nothing any more, in the middle of a call on windows.
+TEST_CASE("a failure ends direct operations on GPUs, and their memory may go", "[direct]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  for (const bool aborts : {false, true}) {
+    std::barrier together(2);
+    run_on_gpus(direct_setup(2), "fails", [&](Communicator& c, OnGpu& on) {
+      {
+        constexpr std::size_t count = 200'000;
+        const Memory memory = c.allocate(count * sizeof(float), on.gpu().ordinal());
+        const Buffer values{memory.data(), count, DType::f32, on.gpu().ordinal()};
+        for (int i = 0; i < 40; ++i) c.all_reduce(values, values, ReduceOp::max).wait();
+        together.arrive_and_wait();
+        if (c.rank() == 0 && !aborts) fake.fail_work(3, 700);
+        together.arrive_and_wait();
+        const Work work = c.all_reduce(values, values, ReduceOp::sum);
+        if (aborts && c.rank() == 1) c.abort(Errc::aborted, "a test");
+        try {
+          work.wait();
+          expect(aborts, "it ended well");
+        } catch (const Error& error) {
+          const std::string_view text = error.what();
+          expect(text.find(aborts ? "rank 1 called abort" : "CUDA_ERROR_ILLEGAL_ADDRESS") !=
+                     std::string_view::npos,
+                 text);
+        }
+      }
+    });
+    fake.clear();
+    for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
+  }
+}
+
+}  // namespace
+}  // namespace rondo::testing

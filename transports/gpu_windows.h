@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "device/gpu.h"
+#include "transports/transport.h"
+
+namespace rondo::transports {
+
+// Windows whose find() and map() are about memory of GPUs: pointers are addresses of the GPU. They
+// stand on the windows of a transport, which have the areas.
+class GpuWindows : public Windows {
+ public:
+  // Zeroed memory of the GPU with this ordinal, which the others can map. It may outlive the
+  // windows. Throws Error. Thread-safe. May block in CUDA, as catch_up() may: neither runs under
+  // the engine's lock.
+  virtual std::unique_ptr<Allocation> allocate(int ordinal, std::size_t bytes) = 0;
+  // Exports what find() was asked for, maps for this GPU what peers have exported since, and lets
+  // go of what they have freed. To be called before an operation on the GPU. Thread-safe.
+  virtual void catch_up(const device::Gpu& gpu) = 0;
+  // The windows below are used no longer, nor is any other function called. Memory stays mapped.
+  virtual void close() noexcept = 0;
+};
+
+}  // namespace rondo::transports
