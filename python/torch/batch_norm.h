@@ -2,7 +2,8 @@
 //
 // Batch norm over the ranks of a process group: what rondo.torch.SyncBatchNorm computes with.
 //
-// On a GPU passes are enqueued on the current stream, and the host waits for no kernel.
+// On a GPU passes are enqueued on the current stream. Forward and backward return when the sums of
+// all ranks are on their way to the GPU.
 //
 // The functions do not hold Python's lock (GIL). Failures: DistBackendError with Rondo's message,
 // which names ranks and layers; ValueError and TypeError for arguments that cannot be.

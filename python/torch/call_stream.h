@@ -37,32 +37,32 @@ class CallStream {
   explicit operator bool() const noexcept { return stream_.has_value(); }
   // The CUstream: for OpOptions::stream.
   void* handle() const { return stream_ ? stream_->native_handle() : nullptr; }
-  // For a future whose values are there.
+  // The GPU, for a future whose values are there.
   std::vector<c10::Device> devices() const {
     return stream_ ? std::vector<c10::Device>{stream_->device()} : std::vector<c10::Device>{};
   }
-  // While it lives, this thread enqueues on the stream.
-  c10::OptionalStreamGuard guard() const { return c10::OptionalStreamGuard(stream_); }
-  // What comes after all that is enqueued on the stream now. Empty without a stream.
-  std::optional<c10::Event> mark() const {
+  // A stream for what follows the operations, which have ended. It is not the caller's: who waits
+  // for it must not wait for what the caller has enqueued meanwhile.
+  std::optional<c10::Stream> side() const {
     if (!stream_) return std::nullopt;
-    c10::Event event(stream_->device_type());
-    event.record(*stream_);
-    return event;
+    return guard_of(stream_->device()).getStreamFromGlobalPool(stream_->device());
   }
-  // Makes this thread's current stream wait for the event, which is of this stream.
-  void join(const std::optional<c10::Event>& event) const {
-    if (!event) return;
-    const c10::Stream own = current(stream_->device());
-    if (own != *stream_) event->block(own);
+
+  static c10::impl::VirtualGuardImpl guard_of(c10::Device device) {
+    return c10::impl::VirtualGuardImpl(device.type());
   }
+  static c10::Stream current(c10::Device device) { return guard_of(device).getStream(device); }
 
  private:
-  static c10::Stream current(c10::Device device) {
-    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  }
-
   std::optional<c10::Stream> stream_;
 };
+
+// What comes after all that is enqueued on the stream now. Empty without a stream.
+inline std::optional<c10::Event> mark_of(const std::optional<c10::Stream>& stream) {
+  if (!stream) return std::nullopt;
+  c10::Event event(stream->device_type());
+  event.record(*stream);
+  return event;
+}
 
 }  // namespace rondo::python

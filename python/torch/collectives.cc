@@ -361,6 +361,7 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
   Call call{OpType::BARRIER, "rondo:barrier", opts.timeout, opts.asyncOp, {}, {}};
   const auto before = started();
   call.after_waits = !before.empty();
+  call.joined = before;
   return run(
       call,
       [](Communicator& c, const OpOptions& options, Parts& parts) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdint>
 #include <utility>
@@ -13,6 +14,14 @@
 namespace rondo::python {
 
 using Tensors = std::vector<at::Tensor>;
+
+// Tells torch's allocator that the current stream uses the memory of a tensor on a GPU, which may
+// be of another stream.
+inline void keep_for_current_stream(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+}
 
 // Refuses what no operation takes.
 inline void check_tensor(const at::Tensor& tensor) {
@@ -50,7 +59,10 @@ class Flat {
   const at::Tensor& memory() const noexcept { return memory_; }
   bool copies_back() const noexcept { return copies_back_; }
   void copy_back() {
-    if (copies_back_) tensor_.copy_(memory_);
+    if (!copies_back_) return;
+    tensor_.copy_(memory_);
+    keep_for_current_stream(tensor_);
+    keep_for_current_stream(memory_);
   }
 
  private:
@@ -99,8 +111,12 @@ class FlatList {
   std::size_t size() const noexcept { return tensors_.size(); }
   bool copies_back() const noexcept { return copies_back_; }
   void copy_back() {
-    if (copies_back_)
-      for_each_block([](at::Tensor& tensor, const at::Tensor& block) { tensor.copy_(block); });
+    if (!copies_back_) return;
+    for_each_block([](at::Tensor& tensor, const at::Tensor& block) {
+      tensor.copy_(block);
+      keep_for_current_stream(tensor);
+    });
+    keep_for_current_stream(memory_);
   }
 
  private:

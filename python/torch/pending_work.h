@@ -8,8 +8,8 @@
 // freed there: both may want Python's lock (GIL), for which a driving thread must not wait.
 //
 // On a GPU too the operations have ended when their results are in its memory, as the host has
-// seen. So torch may give their memory away at once. What comes after them is enqueued on the
-// caller's stream, and the streams of those who wait are made to wait for that.
+// seen. So torch may give their memory away at once. What comes after them is enqueued on a
+// stream of its own, and the streams of those who wait are made to wait for that.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -41,19 +41,21 @@ class PendingWork final : public c10d::Work {
  public:
   // What comes after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
-  // and isCompleted() keep their word.
+  // and isCompleted() keep their word. joined: works whose results who waits for this one finds.
   PendingWork(std::shared_ptr<GroupSession> session, int rank, c10d::OpType type, const char* title,
               const Tensors& inputs, Tensors outputs, CallStream stream, std::uint64_t sequence,
-              std::chrono::milliseconds timeout, bool after_waits)
+              std::chrono::milliseconds timeout, bool after_waits, Works joined)
       : c10d::Work(rank, type, title, inputs),
         session_(std::move(session)),
         outputs_(std::move(outputs)),
         stream_(stream),
         sequence_(sequence),
         timeout_(timeout),
-        after_waits_(after_waits) {}
+        after_waits_(after_waits),
+        joined_(std::move(joined)) {}
 
   // The operations have been started. `after` keeps the memory that they use. Once only.
   void begin(Parts parts, After after) {
@@ -110,8 +112,11 @@ class PendingWork final : public c10d::Work {
   }
   // After the end: this thread's current stream comes after the results.
   void synchronize() override {
-    const std::lock_guard lock(own_mutex_);
-    stream_.join(enqueued_);
+    {
+      const std::lock_guard lock(own_mutex_);
+      if (enqueued_) enqueued_->block(CallStream::current(enqueued_->device()));
+    }
+    for (const auto& work : joined_) work->synchronize();
   }
   void abort() override { session_->abort("Work.abort() was called"); }
   Tensors result() override { return outputs_; }
@@ -181,9 +186,10 @@ class PendingWork final : public c10d::Work {
       try {
         const at::ThreadLocalStateGuard state(state_);
         const at::NoGradGuard no_gradient;
-        const auto stream = stream_.guard();
+        const std::optional<c10::Stream> side = stream_.side();
+        const c10::OptionalStreamGuard guard(side);
         after_();
-        enqueued = stream_.mark();
+        enqueued = mark_of(side);
       } catch (...) {
         error = std::current_exception();
       }
@@ -204,11 +210,18 @@ class PendingWork final : public c10d::Work {
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);
-    const auto stream = stream_.guard();  // whose work the future's users wait for
-    if (error_)
-      future_->setError(error_);
-    else
-      future_->markCompleted(c10::IValue(outputs_));
+    if (error_) return future_->setError(error_);
+    std::optional<c10::Stream> side;  // for which the future's users wait
+    c10::OptionalStreamGuard guard;
+    try {
+      side = stream_.side();
+      if (side) guard.reset_stream(*side);
+      synchronize();
+      mark_of(side);  // a GPU that has failed says so before the future is marked
+    } catch (...) {
+      return future_->setError(std::current_exception());
+    }
+    future_->markCompleted(c10::IValue(outputs_));
   }
 
   bool has_future() const {
@@ -232,6 +245,7 @@ class PendingWork final : public c10d::Work {
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const bool after_waits_;
+  const Works joined_;
   const std::shared_ptr<Countdown> countdown_ = std::make_shared<Countdown>();
   Parts parts_;
   After after_;

@@ -19,7 +19,7 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
     session_->prepare_finish();
     return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
                                             call.outputs, stream, sequence_, timeout,
-                                            call.after_waits);
+                                            call.after_waits, call.joined);
   };
   const bool lean = !call.async && !coalescing_ && !at::hasCallbacks();
   c10::intrusive_ptr<PendingWork> work;

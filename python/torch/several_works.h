@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/torch/call_stream.h"
+
 namespace rondo::python {
 
 // One work for all operations between startCoalescing and endCoalescing. Thread-safe.
@@ -42,7 +44,9 @@ class SeveralWorks final : public c10d::Work {
     }
     return true;
   }
-  void synchronize() override {}
+  void synchronize() override {
+    for (const auto& work : works_) work->synchronize();
+  }
   void abort() override { works_.front()->abort(); }
   std::vector<at::Tensor> result() override {
     std::vector<at::Tensor> all;
@@ -50,23 +54,41 @@ class SeveralWorks final : public c10d::Work {
       for (at::Tensor& tensor : work->result()) all.push_back(std::move(tensor));
     return all;
   }
+  // The futures of several works have no GPUs in torch, so streams would not wait for them.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    using c10::ivalue::Future;
     const c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
-    c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(c10::FutureType::create(tensors));
-    for (const auto& work : works_) futures.push_back(work->getFuture());
-    return c10::collectAll(futures)->then(
-        [](c10::ivalue::Future& done) {
-          if (done.hasError()) std::rethrow_exception(done.exception_ptr());
-          std::vector<at::Tensor> tensors;
-          for (const c10::IValue& one : done.value().toListRef())
-            for (const at::Tensor& tensor : one.toFuture()->value().toTensorVector())
-              tensors.push_back(tensor);
-          return c10::IValue(std::move(tensors));
-        },
-        tensors);
+    c10::List<c10::intrusive_ptr<Future>> parts(c10::FutureType::create(tensors));
+    std::vector<c10::Device> devices;
+    for (const auto& work : works_) {
+      parts.push_back(work->getFuture());
+      const auto& more = parts.get(parts.size() - 1)->devices();
+      devices.insert(devices.end(), more.begin(), more.end());
+    }
+    auto all = c10::make_intrusive<Future>(tensors, std::move(devices));
+    c10::collectAll(parts)->addCallback(
+        [all, parts](Future& done) { complete(*all, parts, done); });
+    return all;
   }
 
  private:
+  static void complete(c10::ivalue::Future& all,
+                       const c10::List<c10::intrusive_ptr<c10::ivalue::Future>>& parts,
+                       c10::ivalue::Future& done) {
+    if (done.hasError()) return all.setError(done.exception_ptr());
+    std::vector<c10::Stream> sides;
+    for (const c10::Device& device : all.devices())
+      sides.push_back(CallStream::guard_of(device).getStreamFromGlobalPool(device));
+    const c10::MultiStreamGuard guard(sides);
+    std::vector<at::Tensor> results;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      parts.get(i)->wait();  // it has ended; the streams wait
+      for (const at::Tensor& tensor : parts.get(i)->value().toTensorVector())
+        results.push_back(tensor);
+    }
+    all.markCompleted(c10::IValue(std::move(results)));
+  }
+
   const Works works_;
 };
 

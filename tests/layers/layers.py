@@ -160,14 +160,14 @@ def check_namespaces(path, text):
 
 def source_files(root):
     """All files that people write, without build folders and hidden folders other than .ci."""
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        top = folder_of(name)
-        if top.startswith("build") or top == "subprojects" or (top.startswith(".") and top != ".ci"):
+    for top in sorted(root.iterdir()):
+        # Another build may be making folders there meanwhile.
+        if top.is_dir() and (top.name.startswith("build") or top.name == "subprojects" or (top.name.startswith(".") and top.name != ".ci")):
             continue
-        known = path.suffix in CODE | OTHER_CODE or path.name in OTHER_NAMES
-        if known and path.is_file() and not path.is_symlink():
-            yield name, path
+        for path in sorted([top, *top.rglob("*")]):
+            known = path.suffix in CODE | OTHER_CODE or path.name in OTHER_NAMES
+            if known and path.is_file() and not path.is_symlink():
+                yield path.relative_to(root).as_posix(), path
 
 
 def check_tree(root):

@@ -37,8 +37,9 @@ class Gpu(NormTest):
             dist.all_reduce(x)
             total = sum(ramp(rank, dtype=dtype) for rank in range(3))
             self.assertValues(x, total)
-            dist.all_reduce(x, op=dist.ReduceOp.MAX)
-            self.assertValues(x, total)
+            y = self.put(ramp(self.rank, dtype=dtype))
+            dist.all_reduce(y, op=dist.ReduceOp.MAX)
+            self.assertValues(y, torch.stack([ramp(rank, dtype=dtype) for rank in range(3)]).amax(0))
         y = self.put(ramp(self.rank))
         dist.reduce(y, 1, op=dist.ReduceOp.AVG)
         if self.rank == 1:
@@ -57,8 +58,12 @@ class Gpu(NormTest):
         mine, all_of_them = self.put(ramp(self.rank, 400)), self.put(torch.zeros(3, 400))
         dist.all_gather_into_tensor(all_of_them, mine)
         self.assertValues(all_of_them, torch.stack([ramp(rank, 400) for rank in range(3)]))
-        dist.gather(mine, list(all_of_them) if self.rank == 1 else None, dst=1)
-        dist.scatter(mine, list(all_of_them) if self.rank == 1 else None, src=1)
+        gathered = self.put(torch.zeros(3, 400))
+        dist.gather(mine, list(gathered) if self.rank == 1 else None, dst=1)
+        if self.rank == 1:
+            self.assertValues(gathered, torch.stack([ramp(rank, 400) for rank in range(3)]))
+        mine = self.put(torch.zeros(400))
+        dist.scatter(mine, list(gathered) if self.rank == 1 else None, src=1)
         self.assertValues(mine, ramp(self.rank, 400))
         dist.all_to_all_single(all_of_them, self.put(torch.stack([ramp(10 * self.rank + to, 400) for to in range(3)])))
         self.assertValues(all_of_them, torch.stack([ramp(10 * rank + self.rank, 400) for rank in range(3)]))
@@ -74,6 +79,7 @@ class Gpu(NormTest):
         works = [dist.all_reduce(tensor, async_op=True) for tensor in (x, y, x, y)]
         for work in works:
             work.wait()
+        self.assertTrue(torch.equal(y, 2 * (ramp(0) + ramp(1))))
         self.assertValues(x, y)
         dist.barrier()
 
@@ -132,31 +138,44 @@ class Gpu(NormTest):
 
     @on_ranks(2, BOTH)
     def test_other_streams_wait(self):
-        """Results go back into strides on the stream of the call, and whoever waits comes after that."""
+        """Results go back into strides on another stream, and whoever waits comes after that."""
         gpu = self.rank % 2
         stream, other = gpus.make_stream(gpu), gpus.make_stream(gpu)
         sign, wanted = torch.zeros(1), ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
-        for how in "wait", "future", "future before":
+        for how in "wait", "future", "future before", "several", "future of several", "barrier":
             x = self.put(ramp(self.rank, 6000).view(60, 100).t().contiguous()).t()
             y = self.put(torch.zeros(60, 100))
             if self.rank == 1:
                 dist.recv(sign, 0)
                 dist.all_reduce(x)
+                if how == "barrier":
+                    dist.barrier(async_op=True).wait()
                 continue
             gpus.exchange_stream(gpu, stream)
+            group = dist.distributed_c10d._get_default_group()
+            if "several" in how:
+                group._start_coalescing(x.device)
             work = dist.all_reduce(x, async_op=True)
+            if "several" in how:
+                dist.isend(self.put(torch.zeros(1)), self.rank)
+                dist.irecv(self.put(torch.zeros(1)), self.rank)
+                work = group._end_coalescing(x.device)
             future = work.get_future() if how == "future before" else None
             gpus.synchronize(gpu)  # the call's place in the stream
-            gpus.hold(stream)
+            gpus.hold(stream)  # what comes there after the call concerns nobody
+            gpus.hold_pool()  # where results go back into strides
             dist.send(sign, 1)
             gpus.exchange_stream(gpu, other)
-            (work if how == "wait" else future or work.get_future()).wait()
+            if how == "barrier":
+                work = dist.barrier(async_op=True)
+            (future or (work.get_future() if "future" in how else work)).wait()
             y.copy_(x)
             time.sleep(0.02)
-            self.assertFalse(torch.equal(gpus.to_cpu(x), wanted))  # the copy into it is on that stream
-            threading.Timer(0.05, gpus.let_go, [stream]).start()
+            self.assertFalse(torch.equal(gpus.to_cpu(x), wanted))
+            threading.Timer(0.05, gpus.let_pool_go).start()
             gpus.synchronize(gpu)
             self.assertValues(y, wanted)
+            gpus.let_go(stream)
 
     @on_ranks(2, BOTH)
     def test_futures(self):
@@ -187,6 +206,7 @@ class Gpu(NormTest):
         self.assertValues(x, torch.zeros(1000))
         x.copy_(self.put(ramp(self.rank, 1000)))
         dist.all_reduce(x)
+        dist.destroy_process_group()
         self.assertValues(x, ramp(0, 1000) + ramp(1, 1000))
 
     @on_ranks(2, BOTH)
@@ -204,7 +224,7 @@ class Gpu(NormTest):
     @on_ranks(2, BOTH)
     def test_ranks_that_differ(self):
         tensor = ramp(0, 50_000)
-        with self.assertRaisesRegex(dist.DistBackendError, "rank"):
+        with self.assertRaisesRegex(dist.DistBackendError, "rank 1 called .* where rank 0 called"):
             dist.all_reduce(self.put(tensor) if self.rank else tensor)
 
     @on_ranks(2, BOTH)

@@ -65,8 +65,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     const device::Stream& made = streams_.emplace_back(gpus().gpu(device.index()));
     return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(made.get()));
   }
+  // The pool has one stream for each GPU.
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    return getNewStream(device, 0);
+    const std::lock_guard lock(pool_mutex_);
+    std::optional<c10::Stream>& stream = pool_[place(device)];
+    if (!stream) stream = getNewStream(device, 0);
+    return *stream;
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
@@ -100,6 +104,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static thread_local std::array<c10::StreamId, most_gpus> current_;
   mutable std::mutex mutex_;
   mutable std::deque<device::Stream> streams_;
+  mutable std::mutex pool_mutex_;
+  mutable std::array<std::optional<c10::Stream>, most_gpus> pool_;
 };
 
 thread_local DeviceIndex Guard::device_ = 0;
@@ -227,6 +233,19 @@ void let_go(std::uintptr_t stream) {
   FakeCuda().let_go(reinterpret_cast<void*>(stream));
 }
 
+// The streams that torch gives to whoever asks for one.
+void for_each_of_pool(void (*function)(std::uintptr_t)) {
+  for (DeviceIndex i = 0; i < most_gpus; ++i)
+    function(static_cast<std::uintptr_t>(
+        guard().getStreamFromGlobalPool(c10::Device(c10::kCUDA, i), false).id()));
+}
+void hold_pool() {
+  for_each_of_pool(&hold);
+}
+void let_pool_go() {
+  for_each_of_pool(&let_go);
+}
+
 PYBIND11_MODULE(gpus, m) {
   m.def("install", [] {
     register_device_kernels(FakeCuda());
@@ -240,6 +259,8 @@ PYBIND11_MODULE(gpus, m) {
   m.def("exchange_stream", &exchange_stream, others_run);
   m.def("synchronize", &synchronize, others_run);
   m.def("hold", &hold, others_run);
+  m.def("hold_pool", &hold_pool, others_run);
+  m.def("let_pool_go", &let_pool_go, others_run);
   m.def("let_go", &let_go, others_run);
 }
 

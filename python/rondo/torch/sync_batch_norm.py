@@ -13,12 +13,14 @@ from torch.nn.parameter import is_lazy
 
 from rondo.torch import _c
 
+
 class SyncBatchNorm(_BatchNorm):
     """Batch norm over the batches of all ranks of a process group of the backend "rondo".
 
     It takes the place of torch.nn.SyncBatchNorm, which refuses CPU tensors, and has its arguments,
-    attributes and state dict. On a GPU its passes are enqueued on the current stream. In eval mode, in a group of one rank and where torch.distributed is
-    not initialized it does what BatchNorm does.
+    attributes and state dict. In eval mode, in a group of one rank and where torch.distributed is
+    not initialized it does what BatchNorm does. On a GPU its passes are enqueued on the current
+    stream.
 
     Ranks may have batches of different sizes, or none. All must make the same training calls in the
     same order. name: the layer's name in messages; the same on all ranks.
@@ -139,10 +141,13 @@ class _Rondo:
     """What a module has in Rondo: made for one process group, and never copied with the module."""
 
     def __init__(self):
-        self._made = self._for = self._on = None
+        self._made, self._for = {}, None  # _made: by type of device
 
     def norm(self, group, layer, device):
-        if self._for is None or self._for() is not group or self._on != device.type:
+        if self._for is None or self._for() is not group:
+            self._made = {}
+            self._for = weakref.ref(group)  # a group that has gone must not be kept
+        if device.type not in self._made:
             try:
                 backend = group._get_backend(device)
             except RuntimeError as error:
@@ -151,10 +156,8 @@ class _Rondo:
                     f"{device.type}, and needs rondo there"
                 ) from error
             backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
-            self._made = _c.Norm(backend, layer.name or type(layer).__name__, layer._who())
-            self._for = weakref.ref(group)  # a group that has gone must not be kept
-            self._on = device.type
-        return self._made
+            self._made[device.type] = _c.Norm(backend, layer.name or type(layer).__name__, layer._who())
+        return self._made[device.type]
 
     def __deepcopy__(self, memo):
         return _Rondo()
