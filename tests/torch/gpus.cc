@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -125,11 +124,12 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::Sca
                          c10::Device device) {
   const std::size_t bytes =
       at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
-  auto memory = std::make_shared<device::DeviceMemory>(gpus().gpu(device.index()),
-                                                       std::max<std::size_t>(bytes, 1));
+  // Kept until the process ends: to free it would wait for streams, which torch's allocator does
+  // not.
+  const auto* const memory =
+      new device::DeviceMemory(gpus().gpu(device.index()), std::max<std::size_t>(bytes, 1));
   return at::for_blob(reinterpret_cast<void*>(memory->address()), sizes)
       .strides(strides)
-      .deleter([memory](void*) {})
       .options(at::TensorOptions(type).device(device))
       .target_device(device)
       .make_tensor();
@@ -161,7 +161,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
       .view(tensor.scalar_type())
       .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
-// On the current stream. Keeps the tensors: the host function that copies must not free memory.
+// On the current stream.
 at::Tensor& torch_copy(at::Tensor& to, const at::Tensor& from, bool) {
   struct Copy {
     at::Tensor to, from, host_to, host_from;
