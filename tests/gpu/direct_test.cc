@@ -263,7 +263,6 @@ TEST_CASE("a failure ends direct operations on GPUs, and their memory may go", "
 // cuMemUnmap does not wait for the GPU, where cuMemFree does.
 TEST_CASE("memory of a GPU may go while the program's kernels use it", "[direct]") {
   if (FakeCuda::missing()) return;
-  const FakeCuda fake;
   Setup plain;
   plain.over = Over::shm;
   for (const Setup& setup : {direct_setup(2), plain})
