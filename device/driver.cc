@@ -53,6 +53,7 @@ const char* look_up(void* library, CudaDriver& driver) noexcept {
   lookup.find(driver.context_push_current, "cuCtxPushCurrent_v2");
   lookup.find(driver.context_pop_current, "cuCtxPopCurrent_v2");
   lookup.find(driver.context_enable_peer_access, "cuCtxEnablePeerAccess");
+  lookup.find(driver.context_synchronize, "cuCtxSynchronize");
   lookup.find(driver.stream_create_with_priority, "cuStreamCreateWithPriority");
   lookup.find(driver.stream_destroy, "cuStreamDestroy_v2");
   lookup.find(driver.stream_wait_event, "cuStreamWaitEvent");

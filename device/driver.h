@@ -92,6 +92,7 @@ struct CudaDriver {
   Status (*context_push_current)(ContextHandle);
   Status (*context_pop_current)(ContextHandle*);
   Status (*context_enable_peer_access)(ContextHandle peer, unsigned flags);
+  Status (*context_synchronize)();  // waits for all work of the current context
   // Streams and events.
   Status (*stream_create_with_priority)(StreamHandle*, unsigned flags, int priority);
   Status (*stream_destroy)(StreamHandle);

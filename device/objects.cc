@@ -101,6 +101,7 @@ SharedMemory::SharedMemory(const Gpu& gpu, std::size_t bytes) : gpu_(&gpu) {
   if (const Status status = driver.allocation_create(&handle_, bytes_, &properties, 0);
       status != success)
     gpu.check(status, fmt::format("cuMemCreate of {}", base::describe_bytes(bytes_)));
+  own_ = true;
   map();
 }
 
@@ -120,7 +121,8 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
       handle_(std::exchange(other.handle_, 0)),
       address_(std::exchange(other.address_, 0)),
       bytes_(std::exchange(other.bytes_, 0)),
-      mapped_(std::exchange(other.mapped_, false)) {}
+      mapped_(std::exchange(other.mapped_, false)),
+      own_(other.own_) {}
 
 SharedMemory::~SharedMemory() {
   release();
@@ -143,6 +145,8 @@ void SharedMemory::map() {
 void SharedMemory::release() noexcept {
   if (handle_ == 0) return;
   give_back(*gpu_, [this](const CudaDriver& driver) {
+    // cuMemFree waits, and cuMemUnmap does not.
+    if (mapped_ && own_) driver.context_synchronize();
     if (mapped_) driver.memory_unmap(address_, bytes_);
     if (address_ != 0) driver.address_free(address_, bytes_);
     driver.allocation_release(handle_);

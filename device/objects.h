@@ -102,6 +102,7 @@ class SharedMemory {
   SharedMemory(const Gpu& gpu, int descriptor, std::size_t bytes);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
+  // Of memory that this process has made, waits for the GPU's work, which may use it.
   ~SharedMemory();
 
   Address address() const noexcept { return address_; }
@@ -120,6 +121,7 @@ class SharedMemory {
   Address address_ = 0;  // reserved
   std::size_t bytes_ = 0;
   bool mapped_ = false;
+  bool own_ = false;  // this process has made it
 };
 
 // Why the GPU can make no SharedMemory; empty when it can. Throws Error(system).

@@ -78,8 +78,11 @@ direct::GpuMover& GpuLanes::mover(int device, Priority priority, const Needs& ne
 }
 
 std::unique_ptr<transports::Allocation> GpuLanes::allocate(int device, std::size_t bytes) {
-  if (windows_ != nullptr && device::why_not_shared(gpus_->gpu(device)).empty())
+  const device::Gpu& gpu = gpus_->gpu(device);
+  if (windows_ != nullptr && device::why_not_shared(gpu).empty()) {
+    windows_->catch_up(gpu);  // lets go of what others have freed
     return windows_->allocate(device, bytes);
+  }
   return allocate_on_gpu(gpus_, device, bytes);
 }
 

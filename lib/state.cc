@@ -147,6 +147,7 @@ void CommunicatorState::connect_all() {
 
 // Comes before the engine, whose thread drives the transports.
 void CommunicatorState::share_memory_of_gpus() {
+  if (plan_options_.algorithm != schedules::Algorithm::direct) return;
   for (const auto& transport : transports_) {
     transports::Windows* const windows = transport->windows();
     if (windows != nullptr && windows->ranks().size() == static_cast<std::size_t>(place_.size))

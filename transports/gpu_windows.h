@@ -20,6 +20,9 @@ class GpuWindows : public Windows {
   // Exports what find() was asked for, maps for this GPU what peers have exported since, and lets
   // go of what they have freed. To be called before an operation on the GPU. Thread-safe.
   virtual void catch_up(const device::Gpu& gpu) = 0;
+  // Whether each GPU that catch_up() was called for reaches all that is mapped. If not, this rank
+  // must use no windows from now on. Thread-safe.
+  virtual bool reaches_all() const noexcept = 0;
   // The windows below are used no longer, nor is any other function called. Memory stays mapped.
   virtual void close() noexcept = 0;
 };

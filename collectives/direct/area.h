@@ -67,7 +67,8 @@ struct alignas(64) DirectCounters {
 struct alignas(64) DirectDetails {
   transports::HeaderBytes header{};
   transports::WindowPlace in, out;
-  double input_scale = 1;  // valid if the post says so
+  double input_scale = 1;        // valid if the post says so
+  std::uint32_t no_windows = 0;  // not 0: this rank cannot use memory of others where it lies
 };
 
 // Not 0: this rank's communicator has failed in an operation of this lane. So buffers of that

@@ -170,6 +170,9 @@ void DirectLane::write_details(std::uint64_t sequence) {
   told = form_->hash;
   if (next_->input_scale != 1) details.input_scale = next_->input_scale;
   if (form_->eager) return;
+  const GpuMover* const mover = next_->on_gpu.mover;
+  const std::uint32_t no_windows = mover != nullptr && !mover->windows().reaches_all() ? 1 : 0;
+  if (details.no_windows != no_windows) details.no_windows = no_windows;
   if (details.in != own_.in) details.in = own_.in;
   if (details.out != own_.out) details.out = own_.out;
 }
@@ -187,16 +190,18 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   const engine::DirectOperation& operation = *first_;
   // Copies the places once: the decision and the maps must be about the same ones, whatever a peer
   // writes meanwhile.
+  bool no_windows = false;
   for (std::size_t rank = 0; rank < size_; ++rank) {
     const DirectDetails& details = flags_.area(rank).details(sequence);
     places_[rank] = {details.in, details.out};
+    no_windows = no_windows || details.no_windows != 0;
   }
   Ways ways = form_->roles.ways([&](std::size_t rank) {
     return Windowed{places_[rank].in.generation != 0, places_[rank].out.generation != 0};
   });
   // Slots are in host memory, where no kernel combines.
   const bool on_gpu = operation.signature.on_gpu;
-  if (on_gpu && ways.slots) ways = {};
+  if (on_gpu && (ways.slots || no_windows)) ways = {};
   transports::Windows& windows = windows_of(operation);
   for (std::size_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;

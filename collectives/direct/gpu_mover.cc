@@ -25,13 +25,20 @@ device::Address address_of(const std::byte* memory) noexcept {
 
 }  // namespace
 
-GpuMover::GpuMover(const device::Gpu& gpu, transports::Windows& windows, const Size& size,
+GpuMover::GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, const Size& size,
                    bool urgent, std::shared_ptr<engine::Waker> waker)
     : size_(size),
       windows_(windows),
       port_(gpu, {.bytes = pinned_bytes(size), .queues = queues}, urgent, std::move(waker)) {
   static_assert(most_value_bytes == most_eager_bytes);
-  if (kernels::device_image() == nullptr || size.ranks > kernels::ReduceArguments::most) return;
+  if (size.ranks > kernels::ReduceArguments::most) return;
+  if (kernels::device_image() == nullptr) {
+    base::log_line(
+        base::LogLevel::warning,
+        "this build has no kernels for GPUs (it was made without nvcc), so the processor "
+        "combines buffers on GPUs");
+    return;
+  }
   try {
     load_kernels(kernels::device_image());
   } catch (const Error& error) {  // to unload them would wait for the GPU

@@ -21,7 +21,7 @@
 #include "collectives/engine/waker.h"
 #include "collectives/kernels/device/launch.h"
 #include "device/objects.h"
-#include "transports/transport.h"
+#include "transports/gpu_windows.h"
 
 namespace rondo::direct {
 
@@ -35,12 +35,12 @@ class GpuMover {
     std::size_t slot_bytes = 0;  // of a slot in the host's memory
   };
   // windows: those of memory on GPUs. They outlive the object, as gpu does. Loads the kernels.
-  GpuMover(const device::Gpu& gpu, transports::Windows& windows, const Size& size, bool urgent,
+  GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, const Size& size, bool urgent,
            std::shared_ptr<engine::Waker> waker);
 
   engine::GpuPort& port() noexcept { return port_; }
   const engine::GpuPort& port() const noexcept { return port_; }
-  transports::Windows& windows() noexcept { return windows_; }
+  transports::GpuWindows& windows() const noexcept { return windows_; }
   // Whether it has kernels, so that it can combine where buffers lie.
   bool has_kernels() const noexcept { return most_blocks_ != 0; }
   // See GpuPort.
@@ -101,7 +101,7 @@ class GpuMover {
   enum class Value { none, loading, loaded };
 
   const Size size_;
-  transports::Windows& windows_;
+  transports::GpuWindows& windows_;
   engine::GpuPort port_;
   std::unique_ptr<device::Module> module_;
   std::array<device::FunctionHandle, dtype_count> functions_{};

@@ -30,9 +30,12 @@ bool DirectLane::prepare_sleep() {
   if (first_ != next_ && first_->on_gpu.mover != nullptr)
     quiet = first_->on_gpu.mover->prepare_sleep(nullptr);
   if (next_ == nullptr || next_->on_gpu.mover == nullptr) return quiet;
-  // A mark that has been reached is no news while the operation must wait for others.
-  next_->on_gpu.mover->has_reached(next_->on_gpu.mark);
-  return next_->on_gpu.mover->prepare_sleep(&next_->on_gpu.mark) && quiet;
+  // A mark that a pass has seen reached is no news while the operation must wait for others. One
+  // that is reached just now lets the next pass do more.
+  engine::GpuMark& mark = next_->on_gpu.mark;
+  const bool seen = mark.reached;
+  if (next_->on_gpu.mover->has_reached(mark) && !seen) return false;
+  return next_->on_gpu.mover->prepare_sleep(&mark) && quiet;
 }
 
 std::string DirectLane::awaited_gpu() const {

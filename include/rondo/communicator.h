@@ -253,10 +253,11 @@ class RONDO_API Communicator {
   // operation has failed here, other ranks may read and write the memory until they notice the
   // failure. Do not rely on its contents before all ranks have destroyed the communicator.
   //
-  // device: the ordinal of a GPU for memory there, in whole pages of the GPU. Ranks of this host
-  // reach it in direct algorithms (docs/gpu.md). Memory::data() is an address of the GPU.
-  // Throws Error: system; for a GPU also unsupported (no CUDA driver) and invalid_argument (no such
-  // GPU).
+  // device: the ordinal of a GPU for memory there. Memory::data() is an address of the GPU. With
+  // Options::algorithm "direct" the memory takes whole pages of the GPU, and ranks of this host
+  // reach it (docs/gpu.md). When it is freed the GPU gets it back once each of them has made
+  // another call on that GPU, or has allocated there. Throws Error: system; for a GPU also
+  // unsupported (no CUDA driver) and invalid_argument (no such GPU).
   Memory allocate(std::size_t bytes, int device = -1);
   // Keeps an object of a library with the communicator, for example threads that all objects of the
   // library on this communicator share. `key` is the address of a static variable of the library,

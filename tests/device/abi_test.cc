@@ -120,6 +120,7 @@ TEST_CASE("device: the table has the functions of cuda.h") {
   FUNCTION(context_push_current, cuCtxPushCurrent);
   FUNCTION(context_pop_current, cuCtxPopCurrent);
   FUNCTION(context_enable_peer_access, cuCtxEnablePeerAccess);
+  FUNCTION(context_synchronize, cuCtxSynchronize);
   FUNCTION(stream_create_with_priority, cuStreamCreateWithPriority);
   FUNCTION(stream_destroy, cuStreamDestroy);
   FUNCTION(stream_wait_event, cuStreamWaitEvent);
@@ -160,5 +161,5 @@ TEST_CASE("device: the table has the functions of cuda.h") {
   FUNCTION(module_get_function, cuModuleGetFunction);
   FUNCTION(function_load, cuFuncLoad);
   FUNCTION(launch_kernel, cuLaunchKernel);
-  static_assert(sizeof(CudaDriver) == 57 * sizeof(void*));  // none is missing above
+  static_assert(sizeof(CudaDriver) == 58 * sizeof(void*));  // none is missing above
 }

@@ -260,5 +260,47 @@ TEST_CASE("a failure ends direct operations on GPUs, and their memory may go", "
   }
 }
 
+// cuMemUnmap does not wait for the GPU, where cuMemFree does.
+TEST_CASE("memory of a GPU may go while the program's kernels use it", "[direct]") {
+  if (FakeCuda::missing()) return;
+  Setup plain;
+  plain.over = Over::shm;
+  for (const Setup& setup : {direct_setup(2), plain})
+    run_on_gpus(setup, "free", [&](Communicator& c, OnGpu& on) {
+      constexpr std::size_t bytes = 1 << 20;
+      const device::Stream stream(on.gpu());
+      Memory memory = c.allocate(bytes, on.gpu().ordinal());
+      const device::Current current(on.gpu());
+      const auto address = reinterpret_cast<device::Address>(memory.data());
+      for (int i = 0; i < 20; ++i)
+        on.gpu().check(on.gpu().driver().set_bytes(address, 1, bytes, stream.get()), "set");
+      memory = Memory();  // the fake aborts where work uses memory that has gone
+      settle(on, stream);
+    });
+}
+
+TEST_CASE("a second GPU that does not reach what is mapped costs speed only", "[direct]") {
+  if (FakeCuda::missing() || gpus_of_tests() < 2) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  std::barrier together(2);
+  StandardError errors;
+  run_on_gpus(direct_setup(2), "second", [&](Communicator& c, OnGpu& on) {
+    OnGpu other(1 - on.gpu().ordinal());
+    Arena first(c, on, 1 << 20), second(c, other, 1 << 20);
+    first.warm_up();
+    together.arrive_and_wait();
+    if (c.rank() == 1) fake.fail("cuMemSetAccess", 1, 1, 217);
+    together.arrive_and_wait();
+    // Rank 0 shows its memory, which the other GPU of rank 1 does not reach.
+    Arena& mine = c.rank() == 0 ? first : second;
+    for (int i = 0; i < 5; ++i) mine.run({.operation = Collective::broadcast, .count = 20'000});
+    mine.run_often(3);
+    first.run_often(3);
+  });
+  fake.clear();
+  CHECK(errors.text().find("cannot be mapped") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace rondo::testing

@@ -92,7 +92,8 @@ void CudaWindows::catch_up(const device::Gpu& gpu) {
   take_arrived();
 }
 
-// A GPU that this rank uses from now on must reach what has been mapped before.
+// A GPU that this rank uses from now on must reach what has been mapped before. What does not is
+// found no more; calls of other GPUs that are under way may still use it.
 void CudaWindows::use(const device::Gpu& gpu) {
   if (std::ranges::find(used_, &gpu) != used_.end()) return;
   used_.push_back(&gpu);
@@ -101,8 +102,7 @@ void CudaWindows::use(const device::Gpu& gpu) {
     try {
       import.memory.give_access(gpu.ordinal());
     } catch (const Error& error) {
-      const std::lock_guard lock(mutex_);
-      import.usable = false;
+      reaches_all_ = false;
       publish(key, 0);
       complain(key.first, error.what());
     }
@@ -187,8 +187,7 @@ std::byte* CudaWindows::map(int rank, transports::WindowPlace place, std::size_t
   if (found == imports_.end()) return nullptr;
   const Import& import = found->second;
   const std::size_t whole = import.memory.bytes();
-  if (!import.usable || import.generation != place.generation || place.offset > whole ||
-      bytes > whole - place.offset)
+  if (import.generation != place.generation || place.offset > whole || bytes > whole - place.offset)
     return nullptr;
   return reinterpret_cast<std::byte*>(import.memory.address() + place.offset);
 }

@@ -50,6 +50,7 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
     return Exports::allocate(exports_, gpus_, ordinal, bytes);
   }
   void catch_up(const device::Gpu& gpu) override;
+  bool reaches_all() const noexcept override { return reaches_all_; }
 
   std::span<const int> ranks() const noexcept override { return host_.ranks(); }
   std::byte* area(int rank) const noexcept override { return host_.area(rank); }
@@ -70,7 +71,6 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   struct Import {
     std::uint32_t generation = 0;
     device::SharedMemory memory;
-    bool usable = true;  // by all GPUs that this rank uses
   };
   using Imports = std::map<Key, Import>;
 
@@ -91,6 +91,7 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   const std::shared_ptr<device::Gpus> gpus_;
   const std::shared_ptr<Exports> exports_;
   bool closed_ = false;
+  std::atomic<bool> reaches_all_{true};
   std::size_t place_ = 0;       // of this rank
   std::vector<Table*> tables_;  // by place
   std::mutex catching_up_;      // for one catch_up() at a time; guards used_ and log_

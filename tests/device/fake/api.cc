@@ -248,6 +248,13 @@ FAKE_EXPORT Status cuCtxEnablePeerAccess(ContextHandle peer, unsigned flags) {
   });
 }
 
+FAKE_EXPORT Status cuCtxSynchronize() {
+  return call("cuCtxSynchronize", current | blocks, [](ContextHandle context) {
+    executor().drain("cuCtxSynchronize", context);
+    return 0;
+  });
+}
+
 FAKE_EXPORT Status cuStreamCreateWithPriority(StreamHandle* stream, unsigned flags, int) {
   return call("cuStreamCreateWithPriority", current | blocks, [&](ContextHandle context) {
     if (stream == nullptr || flags > 1) return invalid_value;
