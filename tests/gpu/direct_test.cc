@@ -4,6 +4,7 @@
 // all ranks and writes all outputs.
 #include <array>
 #include <barrier>
+#include <chrono>
 #include <deque>
 #include <optional>
 
@@ -290,14 +291,21 @@ TEST_CASE("a second GPU that does not reach what is mapped costs speed only", "[
     OnGpu other(1 - on.gpu().ordinal());
     Arena first(c, on, 1 << 20);
     first.warm_up();
-    together.arrive_and_wait();
-    // The GPU that rank 1 uses now does not reach the memory of rank 0.
     std::optional<Arena> second;
-    if (c.rank() == 1) {
+    if (c.rank() == 0) {
+      // It shows its memory, which the GPU that rank 1 uses then does not reach.
+      const Work work = c.broadcast(first.buffer(20'000), first.buffer(20'000), 0);
+      expect(!work.wait_for(std::chrono::milliseconds{20}), "rank 1 has not called it");
+      together.arrive_and_wait();
+      work.wait();
+    } else {
+      together.arrive_and_wait();
       fake.fail("cuMemSetAccess", 1, 1, 217);
       second.emplace(c, other, 1 << 20);
+      const unsigned long copies = fake.calls("cuMemcpyDtoDAsync");
+      c.broadcast(second->buffer(20'000), second->buffer(20'000), 0).wait();
+      expect(fake.calls("cuMemcpyDtoDAsync") == copies, "it has not gone through the host");
     }
-    together.arrive_and_wait();
     Arena& mine = c.rank() == 0 ? first : *second;
     for (int i = 0; i < 5; ++i) mine.run({.operation = Collective::broadcast, .count = 20'000});
     mine.run_often(3);
