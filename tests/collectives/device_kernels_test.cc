@@ -14,9 +14,9 @@
 #include "collectives/kernels/pair.h"
 #include "reduce_reference.h"
 #include "skip.h"
-#include "support/device_image.h"
 #include "support/device_kernels.h"
 #include "support/effort.h"
+#include "support/image_check.h"
 
 using namespace rondo;
 using namespace reduce_reference;
@@ -284,20 +284,5 @@ TEST_CASE("a grid has a thread for each 16 bytes, within its limit", "[device]")
 }
 
 TEST_CASE("the image for GPUs has the kernels of the list and no others", "[.][image]") {
-  const void* const image = kernels::device_image();
-  if (image == nullptr) skip_program("this build had no nvcc");
-  const testing::DeviceImage fat_binary(image);
-  REQUIRE(fat_binary.is_fat_binary());
-  const std::set<std::string> found = fat_binary.kernels();
-  if (found.empty()) skip_program("this nvcc compresses all code");
-  std::set<std::string> listed;
-  for (const testing::HostKernel& kernel : testing::host_kernels())
-    if (kernel.name.starts_with("rondo_reduce_")) listed.emplace(kernel.name);
-  CHECK(found == listed);
-  // The PTX must not fuse (mul.f32 may be fused, mul.rn.f32 not), flush or approximate.
-  if (!fat_binary.has_ptx()) return;
-  for (const std::string_view inexact : {"mul.f", "add.f", "fma.", ".ftz", ".approx"}) {
-    INFO(inexact);
-    CHECK_FALSE(fat_binary.contains(inexact));
-  }
+  CHECK(testing::check_image(kernels::device_image(), "rondo_reduce_") == dtype_count);
 }

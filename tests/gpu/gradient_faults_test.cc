@@ -2,6 +2,7 @@
 //
 // Gradients on a GPU: what is refused, steps that fail in the middle, memory that goes away after
 // them, and what a step must not do.
+#include <barrier>
 #include <thread>
 
 #include "catch.h"
@@ -123,19 +124,22 @@ TEST_CASE("a gradient may go when finish() has failed", "[gradients]") {
   const bool wire = GENERATE(false, true);
   GradientOptions options;
   if (wire) options.wire = DType::bf16;
+  std::barrier ready(2);
   CHECK_NOTHROW(run_on_gpus(fault_setup(), "gone", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     MappedMemory gradient(on.gpu());
     GradientBuckets buckets = buckets_on(c, on, options);
     buckets.begin_step();
     if (c.rank() == 1) {
-      std::this_thread::sleep_for(50ms);
+      ready.arrive_and_wait();
+      std::this_thread::sleep_for(50ms);  // so that rank 0 is in finish(), as a rule
       c.abort(Errc::aborted, "a test");
       return;
     }
     fake.hold(stream.get());
     buckets.ready_on(1, stream.get());
     buckets.ready_on(0, stream.get(), gradient.data());
+    ready.arrive_and_wait();
     std::thread later([&] {
       std::this_thread::sleep_for(150ms);
       fake.let_go(stream.get());

@@ -13,9 +13,9 @@
 #include "grad/device/kernels.h"
 #include "grad/wire.h"
 #include "skip.h"
-#include "support/device_image.h"
 #include "support/device_kernels.h"
 #include "support/draw.h"
+#include "support/image_check.h"
 
 namespace rondo::testing {
 namespace {
@@ -156,23 +156,7 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gradients]") {
 }
 
 TEST_CASE("the image of gradients has the kernels of the list and no others", "[.][image]") {
-  const void* const image = grad::device_image();
-  if (image == nullptr) skip_program("this build had no nvcc");
-  const DeviceImage fat_binary(image);
-  REQUIRE(fat_binary.is_fat_binary());
-  const std::set<std::string> found = fat_binary.kernels();
-  if (found.empty()) skip_program("this nvcc compresses all code");
-  std::set<std::string> wanted;
-  for (const HostKernel& kernel : host_kernels())
-    if (kernel.name.starts_with("rondo_grad_")) wanted.emplace(kernel.name);
-  CHECK(found == wanted);
-  CHECK(wanted.size() == 3);
-  // Neither fused nor inexact operations.
-  if (!fat_binary.has_ptx()) return;
-  for (const std::string_view inexact : {"fma.", ".ftz", ".approx"}) {
-    INFO(inexact);
-    CHECK_FALSE(fat_binary.contains(inexact));
-  }
+  CHECK(check_image(grad::device_image(), "rondo_grad_") == 3);
 }
 
 }  // namespace

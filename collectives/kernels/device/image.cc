@@ -2,12 +2,12 @@
 #include "collectives/kernels/device/image.h"
 
 // In device/image.S.
-extern "C" [[gnu::visibility("hidden")]] const unsigned char rondo_device_image[];
+extern "C" [[gnu::visibility("hidden")]] const unsigned char rondo_collectives_device_image[];
 
 namespace rondo::kernels {
 
 const void* device_image() noexcept {
-  return rondo_device_image;
+  return rondo_collectives_device_image;
 }
 
 }  // namespace rondo::kernels

@@ -16,8 +16,8 @@
 #include "bn/reference.h"
 #include "catch.h"
 #include "skip.h"
-#include "support/device_image.h"
 #include "support/device_kernels.h"
+#include "support/image_check.h"
 
 namespace rondo::testing {
 namespace {
@@ -547,23 +547,7 @@ TEST_CASE("bn kernels for GPUs: more than 2^32 elements", "[device]") {
 
 TEST_CASE("bn kernels for GPUs: the image has the kernels of the list and no others",
           "[.][image]") {
-  const void* const image = device_image();
-  if (image == nullptr) skip_program("this build had no nvcc");
-  const DeviceImage fat_binary(image);
-  REQUIRE(fat_binary.is_fat_binary());
-  const std::set<std::string> found = fat_binary.kernels();
-  if (found.empty()) skip_program("this nvcc compresses all code");
-  std::set<std::string> wanted;
-  for (const HostKernel& kernel : host_kernels())
-    if (kernel.name.starts_with("rondo_bn_")) wanted.emplace(kernel.name);
-  CHECK(found == wanted);
-  CHECK(wanted.size() == 18);
-  // As in collectives/device_kernels_test.cc, except that merges ask for a fused operation.
-  if (!fat_binary.has_ptx()) return;
-  for (const std::string_view inexact : {"mul.f", "add.f", ".ftz", ".approx"}) {
-    INFO(inexact);
-    CHECK_FALSE(fat_binary.contains(inexact));
-  }
+  CHECK(check_image(device_image(), "rondo_bn_", /*fuses=*/true) == 18);  // merges ask for it
 }
 
 }  // namespace
