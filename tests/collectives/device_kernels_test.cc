@@ -4,7 +4,6 @@
 // and alignments, several outputs, with scales and finish.
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "collectives/kernels/device/launch.h"
 #include "collectives/kernels/pair.h"
 #include "reduce_reference.h"
-#include "skip.h"
 #include "support/device_kernels.h"
 #include "support/effort.h"
 #include "support/image_check.h"

@@ -5,14 +5,12 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <set>
 
 #include "catch.h"
 #include "gpu/gradients.h"
 #include "grad/device/image.h"
 #include "grad/device/kernels.h"
 #include "grad/wire.h"
-#include "skip.h"
 #include "support/device_kernels.h"
 #include "support/draw.h"
 #include "support/image_check.h"

@@ -7,7 +7,6 @@
 
 #include <cstring>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "bn/device/image.h"
@@ -15,7 +14,6 @@
 #include "bn/device/launch.h"
 #include "bn/reference.h"
 #include "catch.h"
-#include "skip.h"
 #include "support/device_kernels.h"
 #include "support/image_check.h"
 
