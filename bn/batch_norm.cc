@@ -128,7 +128,7 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
     layers[i]->check_forward_fusion(fusion);
   }
   exchange.finish();
-  layers.front()->shared().note_training();
+  layers.front()->shared().local_calls().clear();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (pass == Pass::forward)
       layers[i]->end_forward(outs[i], fusion);
@@ -159,7 +159,7 @@ void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x
   layer.begin_backward(pass, x, dy, fusion);
   layer.own_exchange().start(list, Pass::backward);
   layer.own_exchange().finish();
-  layer.shared().note_training();
+  layer.shared().local_calls().clear();
   layer.end_backward(*dx, gradients);
 }
 

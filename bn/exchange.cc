@@ -178,7 +178,7 @@ void Exchange::finish_on_gpu() {
   if (pass_ == Pass::forward)
     for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i]->merge_on_gpu(sections_[i], true);
   report.enqueue(sections_, on.stream());
-  late.expect(report, positions());
+  late.expect(report, positions(), layers_.front()->shared().local_calls());
 }
 
 // Waits for the sums, as on the processor, and repeats them about the mean that they gave.
@@ -195,7 +195,8 @@ void Exchange::finish_carefully_on_gpu(GpuReport& report) {
     // Ranks that do not wait see a disagreement only in the next pass. So this one waits for it
     // too.
     if (!agreed_in_report(report)) {
-      layers_.front()->shared().late_check().expect(report, positions());
+      Shared& shared = layers_.front()->shared();
+      shared.late_check().expect(report, positions(), shared.local_calls());
       return;
     }
     bool far = false;
@@ -242,7 +243,7 @@ Position Exchange::position(std::size_t index) const {
   position.pass = pass_;
   position.again = place_ == Place::forward_again;
   position.step = layer.step();
-  position.local_calls = layer.shared().local_calls();
+  position.local_calls = &layer.shared().local_calls();
   return position;
 }
 

@@ -31,7 +31,9 @@ std::string Position::text() const {
   if (history)
     result += fmt::format(" with statistics {:08x} of the steps before", *history & 0xffffffffu);
   if (other_history) result += " with other statistics of the steps before";
-  return local_calls.empty() ? result : result + " (" + local_calls + ")";
+  if (local_calls == nullptr) return result;
+  const std::string calls = local_calls->text();
+  return calls.empty() ? result : fmt::format("{} ({})", result, calls);
 }
 
 void tell_apart(Communicator& communicator, const Position& position, bool same_layer) {
@@ -92,9 +94,12 @@ void GpuReport::wait(std::chrono::milliseconds time) const {
   gpu.check(status, "the kernels of batch norm");
 }
 
-void LateCheck::expect(GpuReport& report, std::vector<Position>&& positions) noexcept {
-  report_ = &report;
+void LateCheck::expect(GpuReport& report, std::vector<Position>&& positions,
+                       const LocalCalls& calls) {
+  local_calls_ = calls;
   positions_ = std::move(positions);
+  for (Position& position : positions_) position.local_calls = &local_calls_;
+  report_ = &report;
 }
 
 void LateCheck::check(Communicator& communicator) {

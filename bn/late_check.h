@@ -12,6 +12,7 @@
 #include <rondo/batch_norm.h>
 
 #include "bn/device/gpu_kernels.h"
+#include "bn/local_calls.h"
 
 namespace rondo::bn {
 
@@ -32,7 +33,7 @@ struct Position {
   std::uint64_t step = 0;
   std::optional<std::uint64_t> history;  // if only this differs
   bool other_history = false;            // the same, where the hash is not known
-  std::string local_calls;
+  const LocalCalls* local_calls = nullptr;
 
   void forget_layer();
   std::string text() const;
@@ -82,7 +83,7 @@ class GpuReport {
 class LateCheck {
  public:
   // Takes notes of the layers of a collective whose report is enqueued.
-  void expect(GpuReport& report, std::vector<Position>&& positions) noexcept;
+  void expect(GpuReport& report, std::vector<Position>&& positions, const LocalCalls& calls);
   // Looks at the collective before this one. Throws Error(mismatch) on all ranks if they differed,
   // and as GpuReport::wait.
   void check(Communicator& communicator);
@@ -96,6 +97,7 @@ class LateCheck {
   std::vector<std::unique_ptr<GpuReport>> reports_;  // one for each GPU
   GpuReport* report_ = nullptr;                      // null: nothing to look at
   std::vector<Position> positions_;
+  LocalCalls local_calls_;  // before that collective
 };
 
 }  // namespace rondo::bn

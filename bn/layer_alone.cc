@@ -33,7 +33,7 @@ void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activati
   check_output(x, y, "y");
   check_forward_fusion(x, fusion);
   if (gpu_ != nullptr) check_stream();
-  shared_->evaluations().note(options_.name);
+  shared_->local_calls().evaluations.note(options_.name);
   pass.source = options_.track_running ? Source::running : Source::own_batch;
   pass.count = 0;
   if (gpu_ != nullptr) return evaluate_on_gpu(pass, x, y, fusion);
@@ -66,7 +66,7 @@ void Layer::take_own_moments(PassRecord& pass, const Activations& x) {
 void Layer::backward_alone(const PassRecord& pass, const Activations& x, const Activations& dy,
                            const Activations* dx, const BatchNormGradients& gradients,
                            const BatchNormFusion& fusion) {
-  shared_->local_backwards().note(options_.name);
+  shared_->local_calls().local_backwards.note(options_.name);
   if (gpu_ != nullptr) return backward_alone_on_gpu(pass, x, dy, dx, gradients, fusion);
   // Where statistics do not depend on x, dx needs no sums.
   if (pass.source != Source::running || gradients.gamma.count > 0 || gradients.beta.count > 0) {

@@ -31,13 +31,8 @@ void Layer::check_alive() const {
 }
 
 void Layer::check_stream() const {
-  if (gpu_->is_captured())
-    throw Error(
-        Errc::unsupported,
-        fmt::format("{}: its stream is being captured into a CUDA graph: the host paces the "
-                    "collective, so a graph cannot contain it; call it outside of the "
-                    "capture",
-                    who()));
+  const std::string problem = device::problem_of_stream(gpu_->gpu(), gpu_->stream());
+  if (!problem.empty()) throw Error(Errc::unsupported, fmt::format("{}: {}", who(), problem));
 }
 
 void Layer::check_memory(const void* data, std::size_t bytes, const char* what) const {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bn/shared.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -48,35 +46,6 @@ std::shared_ptr<GpuKernels> Shared::kernels_on(int ordinal) {
   std::shared_ptr<GpuKernels>& kernels = gpus_[ordinal];
   if (kernels == nullptr) kernels = std::make_shared<GpuKernels>(ordinal);
   return kernels;
-}
-
-void LocalCalls::note(std::string_view layer) {
-  if (count_ < most_named) layers_[count_] = layer;
-  ++count_;
-}
-
-std::string LocalCalls::list() const {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(count_, most_named); ++i) {
-    if (i > 0) text += ", ";
-    text += layers_[i];
-  }
-  if (count_ > most_named) text += fmt::format(" and {} more", count_ - most_named);
-  return text;
-}
-
-void Shared::note_training() noexcept {
-  evaluations_.clear();
-  local_backwards_.clear();
-}
-
-std::string Shared::local_calls() const {
-  std::string text;
-  if (evaluations_.count() > 0) text += fmt::format("evaluated {}", evaluations_.list());
-  if (local_backwards_.count() > 0)
-    text += fmt::format("{}ran a local backward of {}", text.empty() ? "" : " and ",
-                        local_backwards_.list());
-  return text.empty() ? text : fmt::format("it {} since it last trained", text);
 }
 
 }  // namespace rondo::bn

@@ -13,6 +13,7 @@
 #include <rondo/communicator.h>
 
 #include "bn/late_check.h"
+#include "bn/local_calls.h"
 #include "bn/pool.h"
 
 namespace rondo::bn {
@@ -42,21 +43,6 @@ class LayerNames {
   std::set<std::pair<std::string, std::size_t>> used_;
 };
 
-// A note of what this rank did without the others since it last trained. Thread-bound.
-class LocalCalls {
- public:
-  void note(std::string_view layer);
-  void clear() noexcept { count_ = 0; }
-  std::size_t count() const noexcept { return count_; }
-  std::string list() const;  // "bn1, bn2, bn3 and 3 more"
-
- private:
-  static constexpr std::size_t most_named = 3;
-
-  std::size_t count_ = 0;
-  std::string layers_[most_named];  // the first ones
-};
-
 // What the layers of one communicator share: threads, GPUs, names, and notes of local calls. The
 // first layer attaches it to the communicator. When the communicator ends, it tells the layers that
 // remain (Layer::orphan). Thread-bound.
@@ -81,12 +67,7 @@ class Shared final : public Attachment {
   // The kernels on a GPU. Throws Error, as GpuKernels.
   std::shared_ptr<GpuKernels> kernels_on(int ordinal);
 
-  LocalCalls& evaluations() noexcept { return evaluations_; }
-  LocalCalls& local_backwards() noexcept { return local_backwards_; }
-  void note_training() noexcept;
-  // "it evaluated bn1, bn2 and ran a local backward of bn3 since it last trained"; empty when it
-  // did nothing of that.
-  std::string local_calls() const;
+  LocalCalls& local_calls() noexcept { return local_calls_; }
   // The layers of the call under way; kept, so that later calls need no memory.
   std::vector<Layer*> list;
 
@@ -95,7 +76,7 @@ class Shared final : public Attachment {
   LayerNames names_;
   int threads_;
   std::vector<Layer*> layers_;
-  LocalCalls evaluations_, local_backwards_;
+  LocalCalls local_calls_;
   std::map<int, std::shared_ptr<GpuKernels>> gpus_;
   LateCheck late_check_;
 };

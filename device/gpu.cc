@@ -49,19 +49,23 @@ Current::~Current() {
   gpu_.driver().context_pop_current(&popped);
 }
 
-void refuse_capture(const Gpu& gpu, StreamHandle stream, std::string_view who) {
+std::string problem_of_stream(const Gpu& gpu, StreamHandle stream) {
   constexpr Status implicit_capture = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
   int capture = 0;
   const Current current(gpu);
   const Status status = gpu.driver().stream_is_capturing(stream, &capture);
   if (capture != 0 || status == implicit_capture)
-    throw Error(Errc::unsupported,
-                fmt::format("{}: {} captured into a CUDA graph: the host paces Rondo's operations, "
-                            "so a graph cannot contain them; make the call outside of the capture",
-                            who,
-                            capture != 0 ? "the stream is being"
-                                         : "a stream that orders the default stream is being"));
-  if (status != success) gpu.check(status, who);
+    return fmt::format(
+        "{} captured into a CUDA graph: the host paces Rondo's operations, so a graph "
+        "cannot contain them; make the call outside of the capture",
+        capture != 0 ? "the stream is being" : "a stream that orders the default stream is being");
+  gpu.check(status, "cuStreamIsCapturing");
+  return {};
+}
+
+void refuse_capture(const Gpu& gpu, StreamHandle stream, std::string_view who) {
+  const std::string problem = problem_of_stream(gpu, stream);
+  if (!problem.empty()) throw Error(Errc::unsupported, fmt::format("{}: {}", who, problem));
 }
 
 std::string describe(const CudaDriver& driver, Status status) {

@@ -60,8 +60,10 @@ class Current {
   int capture_mode_ = relaxed_capture;  // then the one before
 };
 
-// Throws Error(unsupported) while the stream is captured into a graph, and Error(system) where the
-// GPU refuses it. who: what the message begins with.
+// Why operations cannot come after this stream: it is being captured into a graph. Empty: they can.
+// Throws Error(system) where the GPU refuses the stream.
+std::string problem_of_stream(const Gpu& gpu, StreamHandle stream);
+// Throws Error(unsupported) where there is a problem. who: what the message begins with.
 void refuse_capture(const Gpu& gpu, StreamHandle stream, std::string_view who);
 // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"
 std::string describe(const CudaDriver& driver, Status status);

@@ -73,16 +73,6 @@ void GpuLayer::fill(const LayerBuffers& buffers) {
                                           gpu().ordinal()));
 }
 
-bool GpuLayer::is_captured() const {
-  constexpr device::Status implicit_capture = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-  int capture = 0;
-  const device::Current current(gpu());
-  const device::Status status = gpu().driver().stream_is_capturing(stream_, &capture);
-  if (capture != 0 || status == implicit_capture) return true;
-  gpu().check(status, "batch norm: the stream of set_stream: cuStreamIsCapturing");
-  return false;
-}
-
 std::string GpuLayer::problem_of(const void* data, std::size_t bytes) const {
   const device::Current current(gpu());
   return device::problem_of_memory(gpu(), data, bytes, "the layer is");

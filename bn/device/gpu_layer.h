@@ -47,8 +47,6 @@ class GpuLayer {
   // Sets gamma and the running variance to 1, on a stream of its own, and waits for that.
   void fill(const LayerBuffers& buffers);
 
-  // Whether the stream is being captured into a graph.
-  bool is_captured() const;
   // What is wrong with memory that the layer is to use; empty if it is on this GPU, and large
   // enough.
   std::string problem_of(const void* data, std::size_t bytes) const;

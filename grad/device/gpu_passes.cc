@@ -39,7 +39,8 @@ std::string GpuPasses::who(std::string_view call) const {
 }
 
 void GpuPasses::check_stream(std::string_view call, void* stream) const {
-  device::refuse_capture(gpu(), handle_of(stream), who(call));
+  const std::string problem = device::problem_of_stream(gpu(), handle_of(stream));
+  if (!problem.empty()) throw Error(Errc::unsupported, fmt::format("{}: {}", who(call), problem));
 }
 
 void GpuPasses::check_gradient(std::size_t parameter, const void* gradient) const {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Counts that batch norm allocates nothing from the third step of a shape on.
-#include <algorithm>
-#include <barrier>
-#include <limits>
 #include <vector>
 
 #include <rondo/batch_norm.h>
 
 #include "catch.h"
-#include "hot_path/counting.h"
+#include "hot_path/attempts.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {
@@ -78,8 +75,7 @@ TEST_CASE("batch norm allocates nothing from its third step on") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const TensorLayout layout = GENERATE(TensorLayout::nchw, TensorLayout::nhwc);
   constexpr int size = 3;
-  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-  std::barrier ready(size), done(size);
+  Attempts attempts(size);
   Setup setup;
   setup.over = over;
   setup.size = size;
@@ -87,21 +83,10 @@ TEST_CASE("batch norm allocates nothing from its third step on") {
     Step step(c, layout);
     step.run();
     step.run();
-    // A rank that stands still for half a second makes the others ask why, which allocates: only a
-    // busy machine needs more than one attempt.
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      ready.arrive_and_wait();
-      if (c.rank() == 0) before = allocations();
-      ready.arrive_and_wait();
-      for (int i = 0; i < 20; ++i) step.run();
-      done.arrive_and_wait();
-      if (c.rank() == 0) least = std::min(least, allocations() - before);
-      done.arrive_and_wait();
-      if (least == 0) break;
-    }
+    attempts.run(c.rank(), 20, [&] { step.run(); });
   });
   INFO(name_of(over));
-  CHECK(least == 0);
+  CHECK(attempts.least() == 0);
 }
 
 }  // namespace rondo::testing

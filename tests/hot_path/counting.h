@@ -12,4 +12,8 @@ std::uint64_t allocations() noexcept;
 // true: the next allocation prints its stack, to find the code that breaks the law of the hot path.
 void report_next_allocation(bool report) noexcept;
 
+// Allocations of a thread are not counted while `inside` returns other than 0 there. It must not
+// allocate. null: all are counted.
+void leave_out_allocations(int (*inside)()) noexcept;
+
 }  // namespace rondo::testing

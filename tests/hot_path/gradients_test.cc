@@ -3,13 +3,10 @@
 // Counts that steps of gradient buckets allocate nothing after the second (docs/hot-path.md).
 #include <rondo/gradients.h>
 
-#include <algorithm>
-#include <barrier>
-#include <limits>
 #include <vector>
 
 #include "catch.h"
-#include "hot_path/counting.h"
+#include "hot_path/attempts.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {
@@ -49,8 +46,7 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets") {
   const std::size_t named[] = {5, 18};
   const std::span<const std::size_t> unused = everything ? std::span<const std::size_t>() : named;
   constexpr int size = 3;
-  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-  std::barrier begin(size), done(size);
+  Attempts attempts(size);
   Setup setup;
   setup.over = over;
   setup.size = size;
@@ -69,18 +65,10 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets") {
     };
     step();
     step();
-    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
-      begin.arrive_and_wait();
-      if (rank == 0) before = allocations();
-      begin.arrive_and_wait();
-      for (int i = 0; i < 100; ++i) step();
-      done.arrive_and_wait();
-      if (rank == 0) least = std::min(least, allocations() - before);
-      done.arrive_and_wait();
-    }
+    attempts.run(rank, 100, step);
   });
   INFO(name_of(over) << (everything ? ", everything" : ""));
-  CHECK(least == 0);
+  CHECK(attempts.least() == 0);
 }
 
 }  // namespace

@@ -4,15 +4,14 @@
 // the program allocates.
 #include <algorithm>
 #include <array>
-#include <barrier>
 #include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "catch.h"
+#include "hot_path/attempts.h"
 #include "hot_path/counting.h"
 #include "lib/connect.h"
 #include "support/ranks.h"
@@ -22,14 +21,14 @@ namespace {
 
 // Shapes as in a training step (a statistic, a parameter, a bucket), and every other collective
 // that has a schedule.
-struct Shape {
+struct CallShape {
   Collective operation;
   std::size_t count;
   Priority priority = Priority::bulk;
   std::optional<double> input_scale{};
 };
 
-constexpr Shape shapes[] = {
+constexpr CallShape shapes[] = {
     {Collective::all_reduce, 1},
     {Collective::all_reduce, 1000, Priority::urgent},
     {Collective::all_reduce, 300'000},
@@ -57,7 +56,7 @@ class Caller {
         out_(300'000),
         counts_(size_) {}
 
-  Work start(const Shape& shape) {
+  Work start(const CallShape& shape) {
     OpOptions options;
     options.priority = shape.priority;
     options.input_scale = shape.input_scale;
@@ -135,29 +134,17 @@ namespace {
 
 // effort: in percent of the usual repetitions.
 void check_allocations(Over over, int size, int effort) {
-  for (const Shape& shape : shapes) {
+  for (const CallShape& shape : shapes) {
     const int repeats = (shape.count >= 100'000 ? 200 : 1000) * effort / 100;
-    std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-    std::barrier ready(size), done(size);
+    Attempts attempts(size);
     run_communicators(setup_of(over, size), "hot path", [&](Communicator& c, int rank) {
       Caller caller(c);
       caller.start(shape).wait();
-      // A rank that stands still for half a second makes the others ask why, which allocates: only
-      // a busy machine needs more than one attempt.
-      for (int attempt = 0; attempt < 3; ++attempt) {
-        ready.arrive_and_wait();
-        if (rank == 0) before = allocations();
-        ready.arrive_and_wait();
-        for (int i = 0; i < repeats; ++i) caller.start(shape).wait();
-        done.arrive_and_wait();
-        if (rank == 0) least = std::min(least, allocations() - before);
-        done.arrive_and_wait();
-        if (least == 0) break;
-      }
+      attempts.run(rank, repeats, [&] { caller.start(shape).wait(); });
     });
     INFO(name_of(over) << ", " << size << " ranks, " << name_of(shape.operation) << " of "
                        << shape.count << " f32");
-    CHECK(least == 0);
+    CHECK(attempts.least() == 0);
   }
 }
 
@@ -181,8 +168,7 @@ TEST_CASE(
   const bool two_hosts = GENERATE(false, true);
   if (two_hosts && over != Over::mem) return;
   constexpr std::size_t together = std::size(shapes);
-  std::uint64_t before = 0, after = 0;
-  std::barrier ready(3), done(3);
+  Attempts attempts(3);
   Setup setup = setup_of(over, 3);
   if (two_hosts) {  // two of the ranks share memory
     setup.hosts = {0, 1, 0};
@@ -199,22 +185,15 @@ TEST_CASE(
       for (Work& work : works) work = Work();
     };
     for (int i = 0; i < 5; ++i) round();
-    ready.arrive_and_wait();
-    if (rank == 0) before = allocations();
-    ready.arrive_and_wait();
-    for (int i = 0; i < 100; ++i) round();
-    done.arrive_and_wait();
-    if (rank == 0) after = allocations();
-    done.arrive_and_wait();
+    attempts.run(rank, 100, round);
   });
   INFO(name_of(over) << (two_hosts ? ", two hosts" : ""));
-  CHECK(after - before == 0);
+  CHECK(attempts.least() == 0);
 }
 
 TEST_CASE("nothing is allocated for small calls in a row") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
-  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-  std::barrier ready(2), done(2);
+  Attempts attempts(2);
   run_communicators(setup_of(over, 2), "row", [&](Communicator& c, int rank) {
     std::vector<float> values(300);
     std::vector<Work> works(values.size() / 2);
@@ -226,24 +205,15 @@ TEST_CASE("nothing is allocated for small calls in a row") {
       for (Work& work : works) work.wait();
     };
     for (int i = 0; i < 3; ++i) row();
-    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
-      ready.arrive_and_wait();
-      if (rank == 0) before = allocations();
-      ready.arrive_and_wait();
-      for (int i = 0; i < 20; ++i) row();
-      done.arrive_and_wait();
-      if (rank == 0) least = std::min(least, allocations() - before);
-      done.arrive_and_wait();
-    }
+    attempts.run(rank, 20, row);
   });
   INFO(name_of(over));
-  CHECK(least == 0);
+  CHECK(attempts.least() == 0);
 }
 
 TEST_CASE("nothing is allocated while a hundred handles of operations that have ended are held") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
-  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-  std::barrier ready(2), done(2);
+  Attempts attempts(2);
   run_communicators(setup_of(over, 2), "held handles", [&](Communicator& c, int rank) {
     Caller caller(c);
     std::vector<Work> held(100);
@@ -252,18 +222,10 @@ TEST_CASE("nothing is allocated while a hundred handles of operations that have 
       work.wait();
     }
     for (int i = 0; i < 10; ++i) caller.start(shapes[0]).wait();
-    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
-      ready.arrive_and_wait();
-      if (rank == 0) before = allocations();
-      ready.arrive_and_wait();
-      for (int i = 0; i < 1000; ++i) caller.start(shapes[0]).wait();
-      done.arrive_and_wait();
-      if (rank == 0) least = std::min(least, allocations() - before);
-      done.arrive_and_wait();
-    }
+    attempts.run(rank, 1000, [&] { caller.start(shapes[0]).wait(); });
   });
   INFO(name_of(over));
-  CHECK(least == 0);
+  CHECK(attempts.least() == 0);
 }
 
 TEST_CASE("nothing is allocated on connections whose frames have tags") {
@@ -271,8 +233,7 @@ TEST_CASE("nothing is allocated on connections whose frames have tags") {
       GENERATE(base::Protection::headers, base::Protection::payload);
   const int connections = GENERATE(1, 2);
   constexpr std::size_t together = std::size(shapes);
-  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-  std::barrier ready(3), done(3);
+  Attempts attempts(3);
   MemoryStore store;
   const auto with_tags = [&](rendezvous::Place place, const Options& own) {
     place.protect_all = true;  // as between hosts
@@ -295,27 +256,17 @@ TEST_CASE("nothing is allocated on connections whose frames have tags") {
       for (Work& work : works) work = Work();
     };
     for (int i = 0; i < 5; ++i) round();
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      ready.arrive_and_wait();
-      if (rank == 0) before = allocations();
-      ready.arrive_and_wait();
-      for (int i = 0; i < 100; ++i) round();
-      done.arrive_and_wait();
-      if (rank == 0) least = std::min(least, allocations() - before);
-      done.arrive_and_wait();
-      if (least == 0) break;
-    }
+    attempts.run(rank, 100, round);
   });
   INFO((protection == base::Protection::payload ? "payload" : "headers")
        << ", " << connections << " connections");
-  CHECK(least == 0);
+  CHECK(attempts.least() == 0);
 }
 
 TEST_CASE(
     "nothing is allocated for messages, once there has been room for those that came too early") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
-  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
-  std::barrier ready(3), done(3);
+  Attempts attempts(3);
   run_communicators(setup_of(over, 3), "messages", [&](Communicator& c, int rank) {
     const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
     std::vector<float> out(300'000), in(300'000);
@@ -343,18 +294,10 @@ TEST_CASE(
       }
     };
     for (int i = 0; i < 5; ++i) round(true);
-    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
-      ready.arrive_and_wait();
-      if (rank == 0) before = allocations();
-      ready.arrive_and_wait();
-      for (int i = 0; i < 200; ++i) round(false);
-      done.arrive_and_wait();
-      if (rank == 0) least = std::min(least, allocations() - before);
-      done.arrive_and_wait();
-    }
+    attempts.run(rank, 200, [&] { round(false); });
   });
   INFO(name_of(over));
-  CHECK(least == 0);
+  CHECK(attempts.least() == 0);
 }
 
 }  // namespace rondo::testing

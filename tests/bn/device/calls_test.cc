@@ -431,7 +431,7 @@ TEST_CASE("bn on a GPU: what is refused") {
     refused(Errc::invalid_argument, "its GPU or stream is not that of layer bn",
             [&] { SyncBatchNorm::begin_forward(both, xs); });
     fake.capture(stream.get(), true);
-    refused(Errc::unsupported, "its stream is being captured into a CUDA graph",
+    refused(Errc::unsupported, "the stream is being captured into a CUDA graph",
             [&] { layer.forward(x.view(), y.view()); });
     fake.capture(stream.get(), false);
     refused(Errc::invalid_argument, "there is no GPU 7",

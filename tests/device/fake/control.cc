@@ -113,6 +113,10 @@ FAKE_EXPORT unsigned long rondo_fake_blocking_calls() {
   return blocking_calls();
 }
 
+FAKE_EXPORT int rondo_fake_is_inside() {
+  return quiet_depth > 0 ? 1 : 0;
+}
+
 FAKE_EXPORT unsigned long rondo_fake_calls(const char* function) {
   const Quiet quiet;
   return calls_of(function);

@@ -158,6 +158,9 @@ class FakeCuda {
   unsigned long calls(const char* function) const {
     return find<unsigned long(const char*)>("rondo_fake_calls")(function);
   }
+  // A function that says whether this thread runs code of the fake itself. It allocates nothing.
+  using Inside = int();
+  Inside* inside() const { return find<Inside>("rondo_fake_is_inside"); }
   // How many objects of this kind are alive.
   long alive(RondoFakeKind kind) const { return find<long(int)>("rondo_fake_alive")(kind); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What TSan sees of the fake. The real driver is not instrumented, so its locks order nothing for
-// TSan. The functions here are those of TSan's run-time library; without TSan they do nothing.
+// TSan. The functions are those of TSan's run-time library; without TSan they do nothing.
 #pragma once
 
 extern "C" {
@@ -15,13 +15,19 @@ __attribute__((weak)) void AnnotateIgnoreSyncEnd(const char*, int);
 
 namespace fake {
 
+// How often this thread has begun to be quiet. Its memory is there from the start of the thread, so
+// a replaced malloc() may ask for it.
+inline thread_local int quiet_depth __attribute__((tls_model("initial-exec"))) = 0;
+
 inline void begin_quiet() {
+  ++quiet_depth;
   if (AnnotateIgnoreSyncBegin == nullptr) return;
   AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
   AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
   AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
 }
 inline void end_quiet() {
+  --quiet_depth;
   if (AnnotateIgnoreSyncBegin == nullptr) return;
   AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
   AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
