@@ -98,47 +98,7 @@ void HeldCalls::hold(Operation& operation) noexcept {
   (its_queue.first == nullptr ? its_queue.first : its_queue.last->next_held) = &operation;
   its_queue.last = &operation;
   ++held_;
-  if (waits_for_gpu(operation)) ++marked_;
-}
-
-// Calls the function with each held message that waits for its mark and is the first to do so on
-// its stream. The function returns true when the mark has been reached.
-template <class Function>
-void HeldCalls::for_each_first_mark(Function function) {
-  seen_.clear();
-  for (Operation* o = queue(transports::Lane::messages).first; o != nullptr; o = o->next_held) {
-    if (!waits_for_gpu(*o)) continue;
-    MessageOperation::OnGpu& on_gpu = static_cast<MessageOperation&>(*o).on_gpu;
-    const auto same_stream = [&](const MessageOperation::OnGpu* other) {
-      return other->transfers == on_gpu.transfers && other->mark.stream == on_gpu.mark.stream;
-    };
-    if (std::ranges::any_of(seen_, same_stream)) continue;
-    GpuPort& port = on_gpu.transfers->port();
-    const device::Current current(port.gpu());
-    if (!function(port, on_gpu.mark)) seen_.push_back(&on_gpu);
-  }
-}
-
-// True when a mark has been reached.
-bool HeldCalls::look_at_marks() {
-  for_each_first_mark([&](GpuPort& port, GpuMark& mark) {
-    if (!port.reached(mark)) return false;
-    port.give_back(mark);
-    --marked_;
-    return freed_ = true;
-  });
-  return freed_;
-}
-
-bool HeldCalls::prepare_sleep() {
-  if (marked_ == 0) return true;
-  bool news = false;
-  for_each_first_mark([&](GpuPort& port, GpuMark& mark) {
-    port.watch(mark);
-    news = news || port.has_news(mark);
-    return false;
-  });
-  return !news;
+  if (waits_for_gpu(operation)) marks_.add(static_cast<MessageOperation&>(operation));
 }
 
 Operation* HeldCalls::remove(Queue& its_queue, Operation* before, Operation& operation) noexcept {
@@ -165,7 +125,8 @@ Operation* HeldCalls::take_first() noexcept {
 
 void HeldCalls::clear() noexcept {
   queues_ = {};
-  held_ = marked_ = 0;
+  held_ = 0;
+  marks_.clear();
   freed_ = false;
 }
 

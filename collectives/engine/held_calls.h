@@ -19,8 +19,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "collectives/engine/held_marks.h"
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/owner.h"
@@ -38,15 +38,16 @@ class HeldCalls final : public OperationOwner {
   bool must_hold(const schedules::Call& call) const noexcept;
   bool must_hold(const point::PointCall& call) const noexcept;
   // The call is in LaneCalls and has an owner, which begin() will need. It has kept what it needs
-  // of the caller's arguments.
+  // of the caller's arguments. For a message on a GPU make_room() has been called.
+  void make_room() { marks_.make_room(); }
   void hold(Operation& operation) noexcept;
   // A call has ended, so another may begin.
   void memory_freed() noexcept { freed_ = held_ > 0; }
   // Whether take() may find a call. Throws Error(system) when a GPU has failed.
-  bool any_freed() { return (marked_ != 0 && look_at_marks()) || freed_; }
+  bool any_freed() { return freed_ = marks_.look() || freed_; }
   // The driver is about to sleep: GPUs whose marks are awaited will wake it. False: a mark has been
   // reached already.
-  bool prepare_sleep();
+  bool prepare_sleep() { return marks_.prepare_sleep(); }
   // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
   Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
 
@@ -67,9 +68,6 @@ class HeldCalls final : public OperationOwner {
   const Queue& queue(transports::Lane lane) const noexcept {
     return queues_[static_cast<std::size_t>(lane)];
   }
-  template <class Function>
-  void for_each_first_mark(Function function);
-  bool look_at_marks();
   Operation* take_first() noexcept;
   Operation* remove(Queue& queue, Operation* before, Operation& operation) noexcept;
   const Operation* user_of(std::span<const std::byte> reads, std::span<const std::byte> writes,
@@ -83,8 +81,7 @@ class HeldCalls final : public OperationOwner {
   const std::span<const LaneCalls, transports::link_lane_count> calls_;
   std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
   std::size_t held_ = 0;
-  std::size_t marked_ = 0;  // messages whose mark has not been reached
-  std::vector<const point::MessageOperation::OnGpu*> seen_;  // in for_each_first_mark()
+  HeldMarks marks_;
   bool freed_ = false;  // a call has ended since take() found none
 };
 

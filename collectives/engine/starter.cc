@@ -111,6 +111,7 @@ Operation& Starter::start(const point::PointCall& call, const GpuMessages* on_gp
   else
     owners_.messages().reserve(call.transfers);
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
+    held_.make_room();
     owners_.messages().know(on_gpu->transfers);
     taken->on_gpu.mark = on_gpu->transfers.port().set_mark(on_gpu->stream);
     taken->on_gpu.transfers = &on_gpu->transfers;

@@ -44,6 +44,7 @@ class MessageOperation final : public engine::Operation {
   struct OnGpu {
     GpuTransfers* transfers = nullptr;  // null: they are in host memory
     engine::GpuMark mark;
+    MessageOperation* next_on_stream = nullptr;  // in engine::HeldMarks
   };
   OnGpu on_gpu;
   // It must not begin yet.

@@ -283,6 +283,41 @@ TEST_CASE("messages with one tag keep their order although the first waits for i
   }));
 }
 
+TEST_CASE("many messages wait for several streams, which move one after the other") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  constexpr std::uint32_t streams = 3, each = 100;
+  constexpr std::array<std::uint32_t, streams> order{1, 0, 2};
+  CHECK_NOTHROW(run_on_gpus(point_setup(Over::shm, 2), "streams", [&](Communicator& c, OnGpu& on) {
+    std::deque<Place> places;
+    std::deque<device::Stream> held;
+    std::vector<Work> works(streams * each);
+    for (std::uint32_t s = 0; s < streams; ++s) {
+      held.emplace_back(on.gpu());
+      if (c.rank() == 0) fake.hold(held[s].get());
+    }
+    for (std::uint32_t i = 0; i < streams * each; ++i) {  // the streams take turns
+      const OpOptions options{.stream = held[i % streams].get()};
+      if (c.rank() == 0)
+        places.emplace_back(on, content(0, 1, i, 50), true);
+      else
+        places.emplace_back(on, 50, true);
+      works[i] = c.rank() == 0 ? c.send(places[i].buffer(), 1, i, options)
+                               : c.receive(places[i].buffer(), 0, i, options);
+    }
+    for (std::uint32_t done = 0; done < streams; ++done) {
+      if (c.rank() == 0) fake.let_go(held[order[done]].get());
+      for (std::uint32_t i = order[done]; i < works.size(); i += streams) {
+        works[i].wait();
+        expect(places[i].bytes() == content(0, 1, i, 50), "content");
+      }
+      if (done + 1 < streams)
+        expect(!works[order[done + 1]].wait_for(1ms), "it ended before its stream");
+      c.barrier().wait();
+    }
+  }));
+}
+
 TEST_CASE("a message whose stream never moves says so") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
