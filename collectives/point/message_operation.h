@@ -13,6 +13,8 @@
 
 namespace rondo::point {
 
+class GpuTransfers;
+
 // A send, a receive, a batch of them, or all_to_all_v. Each rank numbers its own: other ranks start
 // other messages. Threads: see engine::Operation.
 class MessageOperation final : public engine::Operation {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "catch.h"
 #include "transports/mem/mem.h"
 
 namespace rondo::mem_testing {
