@@ -129,7 +129,8 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
   }
   exchange.finish();
   layers.front()->shared().local_calls().clear();
-  for (std::size_t i = 0; i < layers.size(); ++i) {
+  // The first layer has the memory of the collective, so its work on a GPU comes last.
+  for (std::size_t i = layers.size(); i-- > 0;) {
     if (pass == Pass::forward)
       layers[i]->end_forward(outs[i], fusion);
     else

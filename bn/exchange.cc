@@ -133,6 +133,7 @@ void Exchange::send(Place place) {
 }
 
 void Exchange::finish() {
+  const Release release{*this};
   try {
     if (gpu() != nullptr)
       finish_on_gpu();
@@ -140,9 +141,8 @@ void Exchange::finish() {
       finish_on_host();
   } catch (const Error& error) {
     const bool calls_differ = error.code() == Errc::mismatch && work_.error();
-    const std::string where = position(0).text();
-    release();
     if (!calls_differ) throw;
+    const std::string where = position(0).text();
     throw Error(
         error.code(),
         fmt::format("batch norm: this rank is {}: {}; ranks are at different layers, or a layer "
@@ -150,7 +150,6 @@ void Exchange::finish() {
                     "on a GPU of some ranks only",
                     where, error.what(), head));
   }
-  release();
 }
 
 void Exchange::finish_on_host() {

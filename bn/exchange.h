@@ -79,6 +79,10 @@ class Exchange {
   std::vector<Position> positions() const;
   std::span<double> payload() const noexcept;
   void release() noexcept;
+  struct Release {
+    Exchange& exchange;
+    ~Release() { exchange.release(); }
+  };
 
   std::vector<Layer*> layers_;
   Pass pass_ = Pass::forward;

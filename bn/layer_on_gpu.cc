@@ -40,8 +40,10 @@ void Layer::put_forward_on_gpu(std::uintptr_t section, const SectionHead& head, 
   gpu_->end(last_->gpu.get());
 }
 
+// Since the begin of the pass there may have been an evaluation, perhaps on another stream.
 void Layer::merge_on_gpu(std::uintptr_t section, bool finish) {
   section_ = section;
+  gpu_->begin(last_->gpu.get());
   if (finish)
     finish_forward_on_gpu(true, section);
   else
@@ -96,6 +98,7 @@ void Layer::put_backward_on_gpu(std::uintptr_t section, const SectionHead& head)
 void Layer::end_backward_on_gpu(const Activations& dx, const BatchNormGradients& gradients) {
   GpuRecord& record = gpu_record(*current_);
   const device::Current current(gpu_->gpu());
+  gpu_->begin(&record);
   gpu_->backward(BackwardKind::all, section_, record, gradients);
   gpu_->map_backward(x_, current_->layout, dy_.data, dx.data, false,
                      fusion_.relu ? fusion_.y.data : nullptr, fusion_.add.data);

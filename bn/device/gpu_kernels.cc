@@ -45,14 +45,12 @@ void GpuKernels::launch_with(DeviceKernel kernel, DType type, const void* argume
 }
 
 void StreamUse::begin(device::StreamHandle stream) {
-  // Each thread has a default stream of its own behind one handle.
-  if (!used_ || (stream == stream_ && stream != device::per_thread_stream)) return;
-  gpu_.check(gpu_.driver().stream_wait_event(stream, last_.get(), 0), "cuStreamWaitEvent");
+  if (used_)
+    gpu_.check(gpu_.driver().stream_wait_event(stream, last_.get(), 0), "cuStreamWaitEvent");
 }
 
 void StreamUse::end(device::StreamHandle stream) {
   gpu_.check(last_.record(stream), "cuEventRecord");
-  stream_ = stream;
   used_ = true;
 }
 

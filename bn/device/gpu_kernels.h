@@ -47,9 +47,9 @@ class GpuKernels {
   std::array<std::array<device::FunctionHandle, 4>, device_kernels> functions_{};
 };
 
-// The last work on a stream that uses some memory of a GPU. When another stream comes next, it
-// waits for that work. Thread-bound; the context is current where a stream is given. Throws
-// Error(system).
+// The last work that uses some memory of a GPU. The stream that comes next waits for it, also where
+// its handle is the same: that may be another stream by now, or one of another thread.
+// Thread-bound; the context is current where a stream is given. Throws Error(system).
 class StreamUse {
  public:
   explicit StreamUse(const device::Gpu& gpu) : gpu_(gpu), last_(gpu) {}
@@ -62,7 +62,6 @@ class StreamUse {
  private:
   const device::Gpu& gpu_;
   device::Event last_;
-  device::StreamHandle stream_ = nullptr;
   bool used_ = false;
 };
 

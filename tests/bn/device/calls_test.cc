@@ -82,6 +82,44 @@ TEST_CASE("bn on a GPU: the stream orders both ends, also when it changes") {
   }));
 }
 
+// The layer's coefficients are those of the evaluation until its stream has used them.
+TEST_CASE("bn on a GPU: an evaluation on another stream in the middle of a pass") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(setup_of(2), "evaluation", [&](Communicator& c, OnGpu& on) {
+    SyncBatchNorm layer(c, channels, {.name = "bn", .device = on.gpu().ordinal()});
+    const device::Stream one(on.gpu()), other(on.gpu());
+    GpuTensor x(on, part(batch_of(2, 1), c.rank())), y(on, blank());
+    GpuTensor wanted(on, blank()), evaluated(on, blank());
+    layer.set_stream(one.get());
+    for (int i = 0; i < 3; ++i) layer.forward(x.view(), y.view());
+    layer.evaluate(x.view(), wanted.view());
+    settle(on, one);
+    x.set(part(batch_of(2, 2), c.rank()));
+    layer.evaluate(x.view(), wanted.view());
+    settle(on, one);
+    for (const bool backward : {false, true}) {
+      backward ? layer.begin_backward(x.view(), y.view()) : layer.begin_forward(x.view());
+      fake.hold(other.get());
+      layer.set_stream(other.get());
+      layer.evaluate(x.view(), evaluated.view());
+      layer.set_stream(one.get());
+      backward ? layer.end_backward(y.view()) : layer.end_forward(y.view());
+      {
+        // Without the order this stream ends first.
+        device::Event end(on.gpu());
+        const device::Current current(on.gpu());
+        on.gpu().check(end.record(one.get()), "record");
+        expect(device::wait_for(end, 20ms) == device::not_ready, "the streams are not ordered");
+      }
+      fake.let_go(other.get());
+      settle(on, one);
+      settle(on, other);
+      expect(backward || wanted.read().bytes() == evaluated.read().bytes(), "other values");
+    }
+  }));
+}
+
 TEST_CASE("bn on a GPU: passes as objects, in another order, longer than their layer") {
   CHECK_NOTHROW(run_on_gpus(setup_of(2), "passes", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
