@@ -176,8 +176,13 @@ void Layer::set_deadline(std::chrono::milliseconds deadline) {
   options_.deadline = deadline;
 }
 
-void Layer::set_stream(void* stream) noexcept {
-  if (gpu_ != nullptr) gpu_->set_stream(stream);
+void Layer::take_stream() noexcept {
+  if (gpu_ != nullptr && under_way_ == nullptr) gpu_->set_stream(next_stream_);
+}
+
+void Layer::set_batches(std::uint64_t count) noexcept {
+  batches = count;
+  counted_ = false;
 }
 
 void Layer::set_momentum(std::optional<double> momentum) {

@@ -32,6 +32,8 @@ void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activati
   check_input(x, "x");
   check_output(x, y, "y");
   check_forward_fusion(x, fusion);
+  check_fused_output(y, fusion, Pass::forward);
+  take_stream();
   if (gpu_ != nullptr) check_stream();
   shared_->evaluations().note(options_.name);
   pass.source = options_.track_running ? Source::running : Source::own_batch;
