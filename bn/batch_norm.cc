@@ -54,8 +54,9 @@ void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_
       throw Error(Errc::invalid_argument,
                   fmt::format("batch norm: there are {} layers, but activations for {}",
                               layers.size(), size));
-  for (const Layer* layer : layers) {
+  for (Layer* layer : layers) {
     layer->check_alive();
+    layer->take_stream();
     if (&layer->communicator() != &layers.front()->communicator())
       refuse(*layer,
              fmt::format("its communicator is not that of {}: layers of one call must share one",
@@ -109,7 +110,7 @@ void begin_backward_of(std::span<Layer* const> layers, std::span<const Activatio
   check_free(layers, Pass::backward);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i]->check_backward(layers[i]->last(), xs[i], dys[i]);
-    layers[i]->check_backward_fusion(xs[i], fusion);
+    layers[i]->check_backward_fusion(xs[i], dys[i], fusion);
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i]->begin_backward(layers[i]->last(), xs[i], dys[i], fusion);
@@ -126,6 +127,8 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i]->check_output(outs[i], pass);
     layers[i]->check_forward_fusion(fusion);
+    layers[i]->check_fused_output(outs[i], pass == Pass::forward ? fusion : layers[i]->fusion(),
+                                  pass);
   }
   exchange.finish();
   layers.front()->shared().local_calls().clear();
@@ -151,7 +154,8 @@ void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x
     layer.check_output(x, *dx, "dx");
     layer.check_output(dy, *dx, "dx");
   }
-  layer.check_backward_fusion(x, fusion);
+  layer.check_backward_fusion(x, dy, fusion);
+  if (dx != nullptr) layer.check_fused_output(*dx, fusion, Pass::backward);
   layer.check_gradients(gradients);
   if (dx == nullptr || pass.source != Source::all_ranks) {
     layer.backward_alone(pass, x, dy, dx, gradients, fusion);
@@ -218,7 +222,7 @@ std::uint64_t SyncBatchNorm::batches() const noexcept {
   return state_->batches;
 }
 void SyncBatchNorm::set_batches(std::uint64_t batches) noexcept {
-  state_->batches = batches;
+  state_->set_batches(batches);
 }
 std::span<const double> SyncBatchNorm::gamma_gradient_sum() const noexcept {
   return state_->gamma_gradient_sum();
@@ -277,6 +281,7 @@ void SyncBatchNorm::forward(const Activations& x, const Activations& y,
                             const BatchNormFusion& fusion) {
   state_->check_output(x, y, "y");
   state_->check_forward_fusion(x, fusion);
+  state_->check_fused_output(y, fusion, Pass::forward);
   begin_forward(x);
   end_forward(y, fusion);
 }
@@ -290,6 +295,7 @@ void SyncBatchNorm::backward(const Activations& x, const Activations& dy, const 
                              const BatchNormFusion& fusion) {
   state_->check_output(x, dx, "dx");
   state_->check_output(dy, dx, "dx");
+  state_->check_fused_output(dx, fusion, Pass::backward);
   begin_backward(x, dy, fusion);
   end_backward(dx);
 }

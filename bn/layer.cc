@@ -176,8 +176,15 @@ void Layer::set_deadline(std::chrono::milliseconds deadline) {
   options_.deadline = deadline;
 }
 
-void Layer::set_stream(void* stream) noexcept {
-  if (gpu_ != nullptr) gpu_->set_stream(stream);
+void Layer::take_stream() noexcept {
+  if (gpu_ == nullptr) return;
+  if (under_way_ == nullptr) pass_stream_ = next_stream_;
+  gpu_->set_stream(pass_stream_);
+}
+
+void Layer::set_batches(std::uint64_t count) noexcept {
+  batches = count;
+  counted_ = false;
 }
 
 void Layer::set_momentum(std::optional<double> momentum) {

@@ -44,7 +44,11 @@ class Layer {
   void set_momentum(std::optional<double> momentum);
   void set_threads(int threads);
   void set_deadline(std::chrono::milliseconds deadline);
-  void set_stream(void* stream) noexcept;
+  // From the next pass on, and for evaluations.
+  void set_stream(void* stream) noexcept { next_stream_ = stream; }
+  // Comes first at the begin and at the end of a pass, which ends on the stream of its begin.
+  void take_stream() noexcept;
+  void set_batches(std::uint64_t count) noexcept;
   // "layer bn3"; "layer bn3 (2nd of this name)"; "unnamed layer 1"
   const std::string& title() const noexcept { return records_->title(); }
   // "rank 2: batch norm layer bn3", for errors of this rank alone
@@ -108,7 +112,11 @@ class Layer {
   void check_gradients(const BatchNormGradients& gradients) const;
   void check_forward_fusion(const Activations& x, const BatchNormFusion& fusion) const;
   void check_forward_fusion(const BatchNormFusion& fusion) const;  // of the pass under way
-  void check_backward_fusion(const Activations& x, const BatchNormFusion& fusion) const;
+  void check_backward_fusion(const Activations& x, const Activations& dy,
+                             const BatchNormFusion& fusion) const;
+  // out: y or dx.
+  void check_fused_output(const Activations& out, const BatchNormFusion& fusion, Pass pass) const;
+  const BatchNormFusion& fusion() const noexcept { return fusion_; }  // of the backward pass
   void check_stream() const;
 
   // Of the pass under way: the number of its forward pass, the elements of a channel on this rank,
@@ -226,7 +234,9 @@ class Layer {
   Activations x_, dy_;
   BatchNormFusion fusion_;  // in backward
   // On a GPU.
-  int doubts_ = 1;         // passes to come whose sums the host looks at
+  int doubts_ = 1;        // passes to come whose sums the host looks at
+  bool counted_ = false;  // the pass that was not looked at yet is in `batches`
+  void *next_stream_ = nullptr, *pass_stream_ = nullptr;
   bool finished_ = false;  // the end of the forward pass under way is enqueued, but for its map
   std::uintptr_t section_ = 0;  // of the pass under way
   struct Known {

@@ -32,7 +32,11 @@ void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activati
   check_input(x, "x");
   check_output(x, y, "y");
   check_forward_fusion(x, fusion);
-  if (gpu_ != nullptr) check_stream();
+  check_fused_output(y, fusion, Pass::forward);
+  if (gpu_ != nullptr) {
+    gpu_->set_stream(next_stream_);
+    check_stream();
+  }
   shared_->local_calls().evaluations.note(options_.name);
   pass.source = options_.track_running ? Source::running : Source::own_batch;
   pass.count = 0;

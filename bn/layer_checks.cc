@@ -61,8 +61,27 @@ void Layer::check_forward_fusion(const BatchNormFusion& fusion) const {
   check_forward_fusion(x_, fusion);
 }
 
-void Layer::check_backward_fusion(const Activations& x, const BatchNormFusion& fusion) const {
+void Layer::check_fused_output(const Activations& out, const BatchNormFusion& fusion,
+                               Pass pass) const {
+  const bool forward = pass == Pass::forward;
+  const void* const other = fusion.add.data;
+  const std::size_t bytes = bytes_of(out);
+  const bool same = !forward && other != nullptr && bytes > 0 && other == out.data;
+  if (same || (other != nullptr && overlap_in_part(other, out.data, bytes)))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {}: give each memory of its own", who(),
+                            forward ? "z and y overlap in part" : "dz and dx overlap"));
+  if (!forward && fusion.relu && overlap_in_part(fusion.y.data, out.data, bytes))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: dx overlaps y in part: give it the same memory or memory of its "
+                            "own",
+                            who()));
+}
+
+void Layer::check_backward_fusion(const Activations& x, const Activations& dy,
+                                  const BatchNormFusion& fusion) const {
   check_forward_fusion(x, fusion);
+  if (fusion.add.data != nullptr) check_output(dy, fusion.add, "dz");
   if (!fusion.relu || x.samples == 0) return;
   if (fusion.y.data == nullptr)
     throw Error(Errc::invalid_argument,
@@ -70,6 +89,7 @@ void Layer::check_backward_fusion(const Activations& x, const BatchNormFusion& f
                             "BatchNormFusion::y",
                             who()));
   check_output(x, fusion.y, "y");
+  if (fusion.add.data != nullptr) check_output(fusion.y, fusion.add, "dz");
 }
 
 void Layer::check_input(const Activations& x, const char* what) const {

@@ -2,6 +2,8 @@
 //
 // The passes of a layer on a GPU: what layer_passes.cc and layer_alone.cc do on the processor. The
 // host decides nothing that depends on numbers, except where Exchange waits for them.
+#include <utility>
+
 #include "bn/layer.h"
 
 namespace rondo::bn {
@@ -53,6 +55,7 @@ void Layer::merge_on_gpu(std::uintptr_t section, bool finish) {
 // Counts the batch. Where no rank has samples, the next look at the sums takes that back.
 void Layer::finish_forward_on_gpu(bool merge, std::uintptr_t section) {
   ++batches;
+  counted_ = merge;
   gpu_->forward(merge, true, section, *last_->gpu, buffers(), momentum());
   finished_ = true;
 }
@@ -60,7 +63,8 @@ void Layer::finish_forward_on_gpu(bool merge, std::uintptr_t section) {
 void Layer::take_report(double count, bool far) noexcept {
   global_.count = count;
   if (far) doubts_ = doubts_after_far;
-  if (count == 0) --batches;
+  // The caller may have set the number since.
+  if (std::exchange(counted_, false) && count == 0) --batches;
 }
 
 void Layer::know_sums(double count, bool far) noexcept {

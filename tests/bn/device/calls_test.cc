@@ -99,11 +99,11 @@ TEST_CASE("bn on a GPU: an evaluation on another stream in the middle of a pass"
     layer.evaluate(x.view(), wanted.view());
     settle(on, one);
     for (const bool backward : {false, true}) {
+      layer.set_stream(one.get());
       backward ? layer.begin_backward(x.view(), y.view()) : layer.begin_forward(x.view());
       fake.hold(other.get());
       layer.set_stream(other.get());
       layer.evaluate(x.view(), evaluated.view());
-      layer.set_stream(one.get());
       backward ? layer.end_backward(y.view()) : layer.end_forward(y.view());
       {
         // Without the order this stream ends first.
@@ -479,6 +479,75 @@ TEST_CASE("bn on a GPU: what is refused") {
     expect(layer.mean().empty() && layer.gamma_gradient_sum().empty(), "spans of a layer on a GPU");
     for (const Parameter& parameter : layer.parameters())
       expect(parameter.device == 0, "a parameter is elsewhere");
+  }));
+}
+
+TEST_CASE("bn on a GPU: a new stream in the middle of a pass is that of the next pass") {
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(setup_of(1), "next stream", [&](Communicator& c, OnGpu& on) {
+    const device::Stream first(on.gpu()), second(on.gpu());
+    SyncBatchNorm layer(c, channels, {.device = on.gpu().ordinal()});
+    layer.set_stream(first.get());
+    const Batch batch = batch_of(1, 1);
+    GpuTensor x(on, part(batch, 0)), y(on, blank());
+    layer.forward(x.view(), y.view());
+    settle(on, first);
+    y.set(blank());
+    layer.begin_forward(x.view());
+    layer.set_stream(second.get());
+    fake.hold(second.get());
+    layer.end_forward(y.view());
+    settle(on, first);
+    expect_part(y, reference_of(batch, batch).y, 0, "y");
+    fake.let_go(second.get());
+    layer.backward(x.view(), y.view(), y.view());
+    settle(on, second);
+  }));
+}
+
+TEST_CASE("bn on a GPU: a number of batches that is set stays, after a step without samples") {
+  CHECK_NOTHROW(run_on_gpus(setup_of(1), "batches", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    SyncBatchNorm layer(c, channels, {.momentum = std::nullopt, .device = on.gpu().ordinal()});
+    layer.set_stream(stream.get());
+    GpuTensor x(on, part(batch_of(1, 1), 0)), y(on, blank());
+    for (int step = 0; step < 2; ++step) layer.forward(x.view(), y.view());
+    layer.forward({}, {});
+    layer.set_batches(0);
+    layer.forward(x.view(), y.view());
+    settle(on, stream);
+    expect(layer.batches() == 1, "the batches are not those that were set, and one more");
+    for (const double mean : numbers_on(on, layer.running_mean()))
+      expect(std::isfinite(mean), "a running mean is not finite");
+  }));
+}
+
+TEST_CASE("bn on a GPU: outputs of a fused pass that overlap are refused") {
+  CHECK_NOTHROW(run_on_gpus(setup_of(1), "overlaps", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    SyncBatchNorm layer(c, channels, {.device = on.gpu().ordinal()});
+    layer.set_stream(stream.get());
+    GpuTensor x(on, part(batch_of(1, 1), 0)), y(on, blank()), dy(on, blank()), dx(on, blank());
+    const device::DeviceMemory twice(on.gpu(), 2 * blank().bytes().size());
+    Activations one = x.view(), shifted = x.view();
+    one.data = reinterpret_cast<void*>(twice.address());
+    shifted.data = reinterpret_cast<void*>(twice.address() + 4);
+    refused(Errc::invalid_argument, "z and y overlap in part",
+            [&] { layer.forward(x.view(), one, {.add = shifted}); });
+    refused(Errc::invalid_argument, "z and y overlap in part",
+            [&] { layer.evaluate(x.view(), one, {.add = shifted}); });
+    layer.forward(x.view(), y.view(), {.relu = true});
+    refused(Errc::invalid_argument, "dz and dx overlap", [&] {
+      layer.backward(x.view(), dy.view(), dx.view(),
+                     {.relu = true, .add = dx.view(), .y = y.view()});
+    });
+    refused(Errc::invalid_argument, "dz overlaps the input in part", [&] {
+      layer.backward(x.view(), one, dx.view(), {.relu = true, .add = shifted, .y = y.view()});
+    });
+    refused(Errc::invalid_argument, "dx overlaps y in part",
+            [&] { layer.backward(x.view(), dy.view(), one, {.relu = true, .y = shifted}); });
+    layer.backward(x.view(), dy.view(), dx.view(), {.relu = true, .y = y.view()});
+    settle(on, stream);
   }));
 }
 
