@@ -25,6 +25,9 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
   warn_of_weights();
   launcher_.wait_for_usage();
   norms_.begin_step();
+  if (setup_.options.norms && launcher_.tells_unused())
+    for (std::size_t parameter = 0; parameter < setup_.parameters.size(); ++parameter)
+      if (launcher_.untouched(parameter)) norms_.leave_out(parameter);
   std::exception_ptr thrown;
   Clock::time_point waiting = called;
   for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) {
@@ -38,6 +41,7 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
     // their ends tell how long each of them took.
     waiting = launcher_.tells_unused() ? std::max(waiting, ended) : Clock::now();
   }
+  if (setup_.options.norms) norms_.end_step();
   setup_.passes->complete(stream);
   note_buckets();
   order_.agree(setup_, collector_);
@@ -47,14 +51,10 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
 }
 
 void Finisher::take_in(std::size_t bucket) {
-  const BucketRange& range = setup_.layout.buckets[bucket];
-  const bool wire = setup_.storage.has_wire(range.arena), norms = setup_.options.norms;
-  if (!wire && !norms && !launcher_.tells_unused()) return;
+  const bool wire = setup_.storage.has_wire(setup_.layout.buckets[bucket].arena);
   if (wire) launcher_.send_again_if_too_large(bucket);
-  store(bucket);
-  if (!norms) return;
-  for (const std::size_t parameter : range.completed)
-    if (!launcher_.untouched(parameter)) norms_.add_rest(parameter);
+  if (wire || launcher_.tells_unused()) store(bucket);
+  if (setup_.options.norms) norms_.add(bucket);
 }
 
 void Finisher::store(std::size_t bucket) {
@@ -62,7 +62,7 @@ void Finisher::store(std::size_t bucket) {
   for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters)
     parts_.push_back({parameter, setup_.layout.piece(bucket, parameter),
                       launcher_.untouched(parameter), launcher_.arrived_scale(bucket, parameter)});
-  setup_.passes->store(bucket, parts_, setup_.options.norms ? &norms_ : nullptr);
+  setup_.passes->store(bucket, parts_);
 }
 
 std::exception_ptr Finisher::call_back(std::size_t bucket) noexcept {

@@ -71,14 +71,8 @@ std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   return std::nullopt;
 }
 
-// What gradients on a GPU cannot have. Sums of squares have the same bits for all layouts only in
-// one order, which GPUs are slow at, and powers of f16 need the sizes of gradients on the host.
+// What gradients on a GPU cannot have: the powers of f16 need the sizes of gradients on the host.
 std::optional<OwnProblem> problem_on_gpu(const GradientOptions& options, int device) {
-  if (options.norms)
-    return refusal(fmt::format("norms of gradients on GPU {} are not supported: leave "
-                               "GradientOptions::norms false, and compute them after finish()",
-                               device),
-                   Errc::unsupported);
   if (options.wire == DType::f16)
     return refusal(
         fmt::format("gradients on GPU {} cannot travel as f16: use bf16, or no wire type", device),

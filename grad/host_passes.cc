@@ -5,9 +5,15 @@
 
 #include "base/copy.h"
 #include "grad/norms.h"
+#include "grad/square_sums.h"
 #include "grad/wire.h"
 
 namespace rondo::grad {
+
+HostPasses::HostPasses(const Setup& setup)
+    : setup_(setup),
+      block_sums_(setup.options.norms ? all_square_blocks(setup) : 0),
+      squares_(setup.options.norms ? setup.parameters.size() + 1 : 0) {}
 
 bool HostPasses::take(std::size_t parameter, const void* gradient, void*) {
   const Buffer view = setup_.gradient(parameter);
@@ -54,8 +60,7 @@ void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, dou
   }
 }
 
-void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts,
-                       GradientNorms* norms) {
+void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
   const Buffer wire = storage.travelling(setup_.layout, bucket);
@@ -69,8 +74,23 @@ void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts,
     if (storage.has_wire(arena))
       decode_wire(storage.travelling_at(setup_.layout, bucket, offset), wire.type, part.scale,
                   reinterpret_cast<float*>(values), bytes / sizeof(float));
-    if (norms != nullptr) norms->add(part.parameter, part.piece);
   }
+}
+
+void HostPasses::add_squares(std::span<const SquareRange> ranges) {
+  for (const auto& [arena, piece, block] : ranges) {
+    const DType type = setup_.layout.arenas[arena].type;
+    sum_squares(setup_.storage.gradients(arena) + piece.offset, type, piece.bytes / size_of(type),
+                block_sums_.data() + block);
+  }
+}
+
+void HostPasses::add_up_squares(std::span<const BlockSums> gradients) {
+  const std::span<const double> blocks(block_sums_);
+  std::size_t parameter = 0;
+  for (const auto& [first, count] : gradients)
+    squares_[parameter++] = total_of(blocks.subspan(first, count));
+  squares_.back() = total_of(std::span(squares_).first(gradients.size()));
 }
 
 }  // namespace rondo::grad

@@ -13,8 +13,6 @@
 
 namespace rondo::grad {
 
-class GradientNorms;
-
 // The part of a gradient in a bucket, before it travels.
 struct LoadedPart {
   std::size_t parameter = 0;
@@ -31,6 +29,19 @@ struct StoredPart {
   GradientPiece piece;
   bool untouched = false;  // no rank has given it: it stays as it was
   double scale = 1;        // of a wire type: what elements are multiplied by
+};
+
+// Elements whose squares are added up, block by block (square_order.h). They begin where a block of
+// their gradient does.
+struct SquareRange {
+  std::size_t arena = 0;
+  GradientPiece piece;
+  std::size_t block = 0;  // the first of them, among those of all gradients
+};
+
+// Where the sums of a gradient's blocks are. count 0: it counts 0.
+struct BlockSums {
+  std::size_t first = 0, count = 0;
 };
 
 // What the processor, or a GPU, does with the memory of gradient buckets (Storage): zeroing,
@@ -76,9 +87,18 @@ class Passes {
   virtual bool ends_in_finish() const noexcept = 0;
   // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
   virtual void await(const Work& work, bool on_host) = 0;
-  // Makes gradients of what has arrived. Adds norms up if they are given.
-  virtual void store(std::size_t bucket, std::span<const StoredPart> parts,
-                     GradientNorms* norms) = 0;
+  // Makes gradients of what has arrived.
+  virtual void store(std::size_t bucket, std::span<const StoredPart> parts) = 0;
+
+  // With GradientOptions::norms. The ranges of add_squares() are of one arena. add_up_squares() has
+  // an element for each parameter.
+  virtual void add_squares(std::span<const SquareRange> ranges) = 0;
+  virtual void add_up_squares(std::span<const BlockSums> gradients) = 0;
+  // The sum of squares of each gradient, and behind them that of all, as add_up_squares() has made
+  // them; at first 0. Waits for the GPU once after each add_up_squares(), and throws Error(system)
+  // if the GPU does not get there.
+  virtual std::span<const double> squares() = 0;
+
   // What is enqueued on the stream from here on comes after all that the step does with gradients
   // so far. No stream: this waits for it.
   virtual void complete(std::optional<void*> stream) = 0;

@@ -196,6 +196,11 @@ void GradientBuckets::State::count_in_norm(const Buffer& gradient) {
   finisher_.norms().count(gradient);
 }
 
+const grad::GradientNorms& GradientBuckets::State::norms() const {
+  failure_.check();
+  return finisher_.norms();
+}
+
 void GradientBuckets::State::keep_trace(std::size_t steps) {
   if (collector_.phase() != Phase::idle)
     setup_.refuse("keep_trace() in a step: call it before begin_step() or after finish()");

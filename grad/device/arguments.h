@@ -14,7 +14,7 @@ struct DevicePiece {
   const std::byte* from;  // null: zeros
   std::byte* to;
   std::byte* beside;    // null, or see the kernel
-  std::uint64_t count;  // Moves: bytes, a multiple of 2; otherwise elements
+  std::uint64_t count;  // of `from`. Moves: bytes, a multiple of 2; otherwise elements
 };
 
 // All pieces of a launch take the same kernel and factor.

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "device/phases.h"
 #include "grad/device/image.h"
+#include "grad/square_order.h"
 
 namespace rondo::grad {
 
@@ -14,11 +16,14 @@ namespace {
 
 struct KernelFacts {
   const char* name;
-  std::uint64_t from, to, beside;  // bytes of an element at these addresses
+  std::uint64_t from, to, beside;  // bytes of an element at these addresses; to 0: a sum
 };
-constexpr KernelFacts facts[] = {{"rondo_grad_move", 1, 1, 1},
-                                 {"rondo_grad_to_bf16", 4, 2, 4},
-                                 {"rondo_grad_from_bf16", 2, 4, 4}};
+constexpr KernelFacts facts[] = {
+    {"rondo_grad_move", 1, 1, 1},         {"rondo_grad_to_bf16", 4, 2, 4},
+    {"rondo_grad_from_bf16", 2, 4, 4},    {"rondo_grad_squares_f64", 8, 0, 0},
+    {"rondo_grad_squares_f32", 4, 0, 0},  {"rondo_grad_squares_f16", 2, 0, 0},
+    {"rondo_grad_squares_bf16", 2, 0, 0}, {"rondo_grad_add_blocks", 8, 0, 0}};
+static_assert(std::size(facts) == bucket_kernels);
 
 const KernelFacts& facts_of(BucketKernel kernel) noexcept {
   return facts[static_cast<std::size_t>(kernel)];
@@ -32,8 +37,17 @@ const void* checked_image() {
   return image;
 }
 
+// A block for each sum.
+unsigned sums_of(BucketKernel kernel, const PieceArguments& arguments) noexcept {
+  std::uint64_t sums = 0;
+  for (std::uint32_t i = 0; i < arguments.count; ++i)
+    sums += kernel == BucketKernel::add_blocks ? 1 : square_blocks(arguments.pieces[i].count);
+  return static_cast<unsigned>(sums);
+}
+
 // Enough blocks to fill the largest GPUs, and no more than have 16 bytes for each thread.
 unsigned blocks_of(BucketKernel kernel, const PieceArguments& arguments) noexcept {
+  if (facts_of(kernel).to == 0) return sums_of(kernel, arguments);
   constexpr std::uint64_t most_blocks = 1024,
                           block_bytes = std::uint64_t{16} * device::block_threads;
   std::uint64_t elements = 0;
@@ -44,6 +58,12 @@ unsigned blocks_of(BucketKernel kernel, const PieceArguments& arguments) noexcep
 }
 
 }  // namespace
+
+BucketKernel squares_kernel(DType type) noexcept {
+  if (type == DType::f64) return BucketKernel::squares_f64;
+  if (type == DType::f32) return BucketKernel::squares_f32;
+  return type == DType::f16 ? BucketKernel::squares_f16 : BucketKernel::squares_bf16;
+}
 
 BucketKernels::BucketKernels(int ordinal)
     : gpu_(gpus_.gpu(ordinal)), module_(gpu_, checked_image()) {
@@ -78,9 +98,9 @@ Launches::Launches(const BucketKernels& kernels, BucketKernel kernel, double fac
 }
 
 bool Launches::continues(const DevicePiece& piece) const noexcept {
-  if (arguments_.count == 0) return false;
-  const DevicePiece& last = arguments_.pieces[arguments_.count - 1];
   const KernelFacts& bytes = facts_of(kernel_);
+  if (arguments_.count == 0 || bytes.to == 0) return false;
+  const DevicePiece& last = arguments_.pieces[arguments_.count - 1];
   const auto follows = [&](const std::byte* next, const std::byte* before, std::uint64_t each) {
     return next == (before == nullptr ? nullptr : before + last.count * each);
   };

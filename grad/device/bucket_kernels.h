@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include <rondo/types.h>
+
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "grad/device/arguments.h"
@@ -13,8 +15,20 @@
 
 namespace rondo::grad {
 
-// The kernels of kernels.h. move: Moves; to_bf16, from_bf16: with a factor.
-enum class BucketKernel : std::uint8_t { move, to_bf16, from_bf16 };
+// The kernels of kernels.h, in that order.
+enum class BucketKernel : std::uint8_t {
+  move,
+  to_bf16,
+  from_bf16,
+  squares_f64,
+  squares_f32,
+  squares_f16,
+  squares_bf16,
+  add_blocks
+};
+inline constexpr std::size_t bucket_kernels = 8;
+// The kernel that adds up squares of gradients of this type.
+BucketKernel squares_kernel(DType type) noexcept;
 
 // The kernels of gradient buckets on one GPU, which the object keeps. Thread-safe.
 class BucketKernels {
@@ -32,14 +46,15 @@ class BucketKernels {
   device::Gpus gpus_;
   const device::Gpu& gpu_;
   device::Module module_;
-  std::array<device::FunctionHandle, 3> functions_{};
+  std::array<device::FunctionHandle, bucket_kernels> functions_{};
 };
 
 // Why BucketKernels cannot be made here; none if they can.
 std::optional<OwnProblem> problem_of_gpu(int ordinal);
 
-// Collects the pieces of one pass over a bucket. Pieces that lie back to back become one, and a
-// launch takes as many as fit: one for most buckets. Thread-bound. Throws as launch() does.
+// Collects the pieces of one pass over a bucket. Pieces that lie back to back become one, unless
+// they are summed up, and a launch takes as many as fit: one for most buckets. Thread-bound. Throws
+// as launch() does.
 class Launches {
  public:
   Launches(const BucketKernels& kernels, BucketKernel kernel, double factor,

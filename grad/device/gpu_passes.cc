@@ -4,14 +4,11 @@
 #include <fmt/format.h>
 
 #include "device/pointer.h"
+#include "grad/norms.h"
 
 namespace rondo::grad {
 
 namespace {
-
-// How long finish() waits for the kernels behind the last copy: other work of the program may keep
-// the GPU busy.
-constexpr std::chrono::milliseconds longest_wait{60'000};
 
 device::StreamHandle handle_of(void* stream) noexcept {
   return static_cast<device::StreamHandle>(stream);
@@ -30,6 +27,9 @@ GpuPasses::GpuPasses(const Setup& setup, int ordinal)
       mark_(gpu()),
       last_(gpu()),
       given_(setup.parameters.size()) {
+  if (setup.options.norms)
+    block_sums_.emplace(gpu(), 8 * std::max<std::size_t>(1, all_square_blocks(setup)));
+  if (setup.options.norms) results_.emplace(setup, gpu());
   readies_.reserve(given_.size());
   for (std::size_t i = 0; i < given_.size(); ++i) readies_.emplace_back(gpu());
 }
@@ -192,7 +192,7 @@ void GpuPasses::await(const Work& work, bool on_host) {
     work.join(stream_.get());
 }
 
-void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, GradientNorms*) {
+void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
   const bool wire = storage.has_wire(arena);
@@ -212,16 +212,47 @@ void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, Gra
   launches.finish();
 }
 
+std::byte* GpuPasses::block_sum_at(std::size_t block) const noexcept {
+  return reinterpret_cast<std::byte*>(block_sums_->address() + block * sizeof(double));
+}
+
+void GpuPasses::add_squares(std::span<const SquareRange> ranges) {
+  if (ranges.empty()) return;
+  const std::size_t arena = ranges.front().arena;
+  const DType type = setup_.layout.arenas[arena].type;
+  const device::Current current(gpu());
+  Launches launches(kernels_, squares_kernel(type), 1, stream_.get());
+  for (const SquareRange& range : ranges)
+    launches.add({setup_.storage.gradients(arena) + range.piece.offset, block_sum_at(range.block),
+                  nullptr, range.piece.bytes / size_of(type)});
+  launches.finish();
+}
+
+void GpuPasses::add_up_squares(std::span<const BlockSums> gradients) {
+  const device::Current current(gpu());
+  Launches launches(kernels_, BucketKernel::add_blocks, 1, stream_.get());
+  std::size_t parameter = 0;
+  for (const auto& [first, count] : gradients)
+    launches.add({count == 0 ? nullptr : block_sum_at(first), results_->square_at(parameter++),
+                  nullptr, count == 0 ? 1 : count});
+  launches.finish();
+  launches.add({results_->square_at(0), results_->square_at(parameter), nullptr, parameter});
+  launches.finish();
+  results_->fetch(stream_.get());
+}
+
+std::span<const double> GpuPasses::squares() {
+  const device::Current current(gpu());
+  results_->await();
+  return results_->squares();
+}
+
 void GpuPasses::complete(std::optional<void*> stream) {
   const device::Current current(gpu());
   await_all_ready();
   record(last_, stream_.get());
   if (stream) return make_wait(handle_of(*stream), last_);
-  const device::Status status = device::wait_for(last_, longest_wait);
-  if (status == device::not_ready)
-    throw Error(Errc::system, fmt::format("GPU {} does not run kernels: nothing has ended in {} s",
-                                          gpu().ordinal(), longest_wait.count() / 1000));
-  gpu().check(status, "the gradients' kernels");
+  await_gpu(gpu(), last_, "the gradients' kernels");
 }
 
 bool GpuPasses::settle(std::chrono::milliseconds time) noexcept {

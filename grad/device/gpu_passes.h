@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/objects.h"
 #include "grad/device/bucket_kernels.h"
+#include "grad/device/results.h"
 #include "grad/passes.h"
 #include "grad/setup.h"
 
@@ -49,7 +51,10 @@ class GpuPasses final : public Passes {
   void* stream() const noexcept override { return stream_.get(); }
   bool ends_in_finish() const noexcept override { return false; }
   void await(const Work& work, bool on_host) override;
-  void store(std::size_t bucket, std::span<const StoredPart> parts, GradientNorms*) override;
+  void store(std::size_t bucket, std::span<const StoredPart> parts) override;
+  void add_squares(std::span<const SquareRange> ranges) override;
+  void add_up_squares(std::span<const BlockSums> gradients) override;
+  std::span<const double> squares() override;
   void complete(std::optional<void*> stream) override;
   bool settle(std::chrono::milliseconds time) noexcept override;
 
@@ -73,6 +78,8 @@ class GpuPasses final : public Passes {
   void load_plain(std::size_t arena, std::span<const LoadedPart> parts, bool save);
   void load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor);
 
+  std::byte* block_sum_at(std::size_t block) const noexcept;
+
   const Setup& setup_;
   const BucketKernels kernels_;
   device::Stream stream_;               // the bucket stream
@@ -80,6 +87,10 @@ class GpuPasses final : public Passes {
   device::Event last_;                  // the last use of gradients by zero() or the bucket stream
   std::vector<device::Event> readies_;  // by parameter
   std::vector<std::optional<device::DeviceMemory>> saved_;  // by arena
+
+  // With norms: the sums of blocks. With them or f16 on the wire: what the host learns of a step.
+  std::optional<device::DeviceMemory> block_sums_;
+  std::optional<Results> results_;
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

@@ -5,9 +5,15 @@
 #pragma once
 
 #include "grad/device/pieces.h"
+#include "grad/device/squares.h"
 
 // KERNEL(name of the entry point, struct of the kernel)
-#define RONDO_GRAD_KERNELS(KERNEL)                        \
-  KERNEL(rondo_grad_move, Pieces<Moves>)                  \
-  KERNEL(rondo_grad_to_bf16, Pieces<Conversions<ToBF16>>) \
-  KERNEL(rondo_grad_from_bf16, Pieces<Conversions<FromBF16>>)
+#define RONDO_GRAD_KERNELS(KERNEL)                                                  \
+  KERNEL(rondo_grad_move, Pieces<Moves>)                                            \
+  KERNEL(rondo_grad_to_bf16, Pieces<Conversions<ToBF16>>)                           \
+  KERNEL(rondo_grad_from_bf16, Pieces<Conversions<FromBF16>>)                       \
+  KERNEL(rondo_grad_squares_f64, SquareSums<OneBlock<SquaresOf<double>>>)           \
+  KERNEL(rondo_grad_squares_f32, SquareSums<OneBlock<SquaresOf<float>>>)            \
+  KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<SquaresOfShort<base::F16>>>)   \
+  KERNEL(rondo_grad_squares_bf16, SquareSums<OneBlock<SquaresOfShort<base::BF16>>>) \
+  KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)

@@ -10,6 +10,7 @@
 #include "gpu/gradients.h"
 #include "grad/device/image.h"
 #include "grad/device/kernels.h"
+#include "grad/square_sums.h"
 #include "grad/wire.h"
 #include "support/device_kernels.h"
 #include "support/draw.h"
@@ -153,8 +154,69 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gradients]") {
   }
 }
 
+struct SquaresCase {
+  DType type;
+  std::string_view kernel;
+};
+
+void fill_elements(std::byte* to, DType type, std::size_t count, Draw& draw) {
+  for (std::size_t i = 0; i < count; ++i) {
+    // Finite numbers of every size.
+    std::uint64_t bits = draw(std::uint64_t{1} << 63);
+    const std::size_t bytes = size_of(type);
+    std::byte* const element = to + i * bytes;
+    std::memcpy(element, &bits, bytes);
+    element[bytes - 1] = (element[bytes - 1] & std::byte{0x83}) | std::byte{0x38};
+  }
+}
+
+TEST_CASE("kernels of gradients add squares as the processor does", "[gradients]") {
+  const auto [type, kernel] = GENERATE(SquaresCase{DType::f64, "rondo_grad_squares_f64"},
+                                       SquaresCase{DType::f32, "rondo_grad_squares_f32"},
+                                       SquaresCase{DType::f16, "rondo_grad_squares_f16"},
+                                       SquaresCase{DType::bf16, "rondo_grad_squares_bf16"});
+  const std::size_t bytes = size_of(type);
+  Draw draw(bytes);
+  for (const std::size_t length :
+       {1, 7, 8, 9, 127, 128, 129, 4095, 4096, 4097, 8191, 8200, 20'000}) {
+    for (const std::size_t shift : {0, 8, 2}) {
+      if (shift % bytes != 0) continue;
+      // Two pieces, at any address of an element, in one launch.
+      Range first(length * bytes, shift), second((length + 5) * bytes, 0);
+      fill_elements(first.data(), type, length, draw);
+      fill_elements(second.data(), type, length + 5, draw);
+      const std::size_t blocks = grad::square_blocks(length),
+                        all = blocks + grad::square_blocks(length + 5);
+      std::vector<double> wanted(all), got(all + 1, -1);
+      grad::sum_squares(first.data(), type, length, wanted.data());
+      grad::sum_squares(second.data(), type, length + 5, wanted.data() + blocks);
+      auto* const to = reinterpret_cast<std::byte*>(got.data());
+      const grad::DevicePiece pieces[] = {
+          {first.data(), to, nullptr, length},
+          {second.data(), to + blocks * sizeof(double), nullptr, length + 5}};
+      run_kernel(kernel, pieces, 1, static_cast<unsigned>(all));
+      CHECK(std::equal(wanted.begin(), wanted.end(), got.begin()));
+      CHECK(got.back() == -1);
+    }
+  }
+}
+
+TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[gradients]") {
+  Draw draw(3);
+  for (const std::size_t length : {1, 2, 8, 255, 256, 257, 1000, 5000}) {
+    std::vector<double> blocks(length), got(3, -1);
+    for (double& block : blocks) block = static_cast<double>(draw(1'000'000'007)) / 3;
+    auto* const to = reinterpret_cast<std::byte*>(got.data());
+    const auto* const from = reinterpret_cast<const std::byte*>(blocks.data());
+    const grad::DevicePiece pieces[] = {{from, to, nullptr, length},
+                                        {nullptr, to + sizeof(double), nullptr, 1}};
+    run_kernel("rondo_grad_add_blocks", pieces, 1, 2);
+    CHECK(got == std::vector<double>{grad::total_of(blocks), 0, -1});
+  }
+}
+
 TEST_CASE("the image of gradients has the kernels of the list and no others", "[.][image]") {
-  CHECK(check_image(grad::device_image(), "rondo_grad_") == 3);
+  CHECK(check_image(grad::device_image(), "rondo_grad_") == 8);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class Twins {
       : on_(on),
         shapes_(shapes.begin(), shapes.end()),
         way_(way),
+        norms_(options.norms),
         stream_(on.gpu()),
         other_(on.gpu()),
         host(c, parameters_of(shapes, -1), options),
@@ -73,7 +74,16 @@ class Twins {
       expect(bytes == 0 || std::memcmp(read.data(), wanted.data, bytes) == 0, [&] {
         return "p" + std::to_string(i) + " has other bits on the GPU, seed " + std::to_string(seed);
       });
+      if (!norms_) continue;
+      expect(host.norm(i) == gpu.norm(i), [&] {
+        return "p" + std::to_string(i) + " has another norm on the GPU, seed " +
+               std::to_string(seed);
+      });
     }
+    if (norms_)
+      expect(host.norm() == gpu.norm() && host.finite() && gpu.finite() &&
+                 host.clip_factor(0.1) == gpu.clip_factor(0.1),
+             "another norm of all");
   }
 
  private:
@@ -132,6 +142,7 @@ class Twins {
   OnGpu& on_;
   const std::vector<Shape> shapes_;
   const Way way_;
+  const bool norms_;
   device::Stream stream_, other_;
   std::vector<std::unique_ptr<PinnedBytes>> pinned_;
   std::vector<std::unique_ptr<device::DeviceMemory>> sources_;
@@ -152,6 +163,7 @@ Setup gradient_setup(int size) {
 GradientOptions small_buckets() {
   GradientOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 640;
+  options.norms = true;
   return options;
 }
 
@@ -193,6 +205,25 @@ TEST_CASE("unused gradients on a GPU, ranks without data and local steps", "[gra
       }
       twins.step(plan, 1000 * step + static_cast<std::uint64_t>(c.rank()), draw(2) == 0);
     }
+  }));
+}
+
+// Gradients of several blocks, some of which several buckets share.
+TEST_CASE("norms of large gradients on a GPU have the bits of those in host memory",
+          "[gradients]") {
+  constexpr Shape shapes[] = {{9000, DType::f32},  {4096, DType::f64}, {20'001, DType::f32},
+                              {8193, DType::bf16}, {1, DType::f32},    {12'000, DType::f16},
+                              {4097, DType::f32}};
+  const std::size_t cap = GENERATE(1024, 16'384, 30'016, std::size_t{1} << 20);
+  CHECK_NOTHROW(run_on_gpus(gradient_setup(2), "large", [&](Communicator& c, OnGpu& on) {
+    GradientOptions options;
+    options.first_bucket_bytes = 512;
+    options.bucket_bytes = cap;
+    options.norms = true;
+    Twins twins(c, on, shapes, options, Way::views);
+    expect(twins.gpu.norm() == 0, "a norm before the first step");
+    for (std::uint64_t step = 0; step < 3; ++step)
+      twins.step({}, 10 * step + static_cast<std::uint64_t>(c.rank()), step % 2 == 0);
   }));
 }
 

@@ -220,7 +220,6 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
           error_of(Errc::unsupported, [&] { GradientBuckets(communicator, parameters, options); }),
           part);
     };
-    unsupported({.norms = true}, "norms of gradients on GPU 0 are not supported");
     unsupported({.wire = DType::f16}, "on GPU 0 cannot travel as f16: use bf16");
     GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
     refused([&] { buckets.finish(); }, "outside of a step");
