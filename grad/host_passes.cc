@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/host_passes.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/copy.h"
@@ -12,6 +13,8 @@ namespace rondo::grad {
 
 HostPasses::HostPasses(const Setup& setup)
     : setup_(setup),
+      sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
+      overflowed_(setup.layout.buckets.size()),
       block_sums_(setup.options.norms ? all_square_blocks(setup) : 0),
       squares_(setup.options.norms ? setup.parameters.size() + 1 : 0) {}
 
@@ -56,14 +59,18 @@ void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, dou
       std::memset(to, 0, count * size_of(wire.type));
     else
       encode_wire(reinterpret_cast<const float*>(values), storage.residual(arena, offset), factor,
-                  to, wire.type, count, part.unit, part.largest);
+                  to, wire.type, count, part.unit,
+                  sizes_.empty() ? nullptr : &sizes_[part.parameter]);
   }
 }
 
-void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts) {
+void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
   const Buffer wire = storage.travelling(setup_.layout, bucket);
+  overflowed_[bucket] = !anyway && storage.has_wire(arena) && wire.type == DType::f16 &&
+                        has_non_finite_f16(wire.data, wire.count);
+  if (overflowed_[bucket]) return;
   for (const StoredPart& part : parts) {
     const auto [offset, bytes] = part.piece;
     std::byte* const values = storage.gradients(arena) + offset;
@@ -75,6 +82,26 @@ void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts) {
       decode_wire(storage.travelling_at(setup_.layout, bucket, offset), wire.type, part.scale,
                   reinterpret_cast<float*>(values), bytes / sizeof(float));
   }
+}
+
+void HostPasses::forget_sizes() {
+  std::fill(sizes_.begin(), sizes_.end(), 0.0f);
+}
+
+void HostPasses::measure(std::span<const LoadedPart> parts, double factor) {
+  for (const LoadedPart& part : parts) {
+    const Buffer view = setup_.gradient(part.parameter);
+    sizes_[part.parameter] = largest_finite(static_cast<const float*>(view.data), view.count) *
+                             static_cast<float>(factor);
+  }
+}
+
+void HostPasses::drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) {
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  for (const auto& [parameter, piece, zero, unit] : parts)
+    if (float* const residual = setup_.storage.residual(arena, piece.offset);
+        residual != nullptr && !zero)
+      std::memset(residual, 0, piece.bytes);
 }
 
 void HostPasses::add_squares(std::span<const SquareRange> ranges) {

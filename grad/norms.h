@@ -31,7 +31,7 @@ class GradientNorms {
   void leave_out(std::size_t parameter) { counted_[parameter] = false; }
   // Adds up what a bucket has brought. Call it again for all buckets when one has changed.
   void add(std::size_t bucket);
-  void end_step();  // after the last bucket
+  void end_step();  // after the last bucket, and again when one has changed
   // A gradient outside of the buckets.
   void count(const Buffer& gradient);
 

@@ -18,9 +18,7 @@ struct LoadedPart {
   std::size_t parameter = 0;
   GradientPiece piece;
   bool zero = false;  // this rank gives zeros
-  // With f16 on the wire only: see encode_wire().
-  float unit = 1;
-  float* largest = nullptr;
+  float unit = 1;     // with f16 on the wire: see encode_wire()
 };
 
 // The same when it has arrived.
@@ -87,8 +85,27 @@ class Passes {
   virtual bool ends_in_finish() const noexcept = 0;
   // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
   virtual void await(const Work& work, bool on_host) = 0;
-  // Makes gradients of what has arrived.
-  virtual void store(std::size_t bucket, std::span<const StoredPart> parts) = 0;
+  // Makes gradients of what has arrived. With f16 on the wire a bucket with an element that is
+  // infinite or NaN is left alone, so that this rank's gradients can be sent again; `anyway` stores
+  // it too.
+  virtual void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) = 0;
+
+  // With f16 on the wire; otherwise there are no sizes, and nothing overflows.
+  // A size is the largest finite element of a parameter that load() has sent, or measure() has
+  // seen, since forget_sizes(): before it is multiplied by the unit, and 0 without any.
+  virtual void forget_sizes() = 0;
+  // Parts are whole gradients of f32. factor: as in load().
+  virtual void measure(std::span<const LoadedPart> parts, double factor) = 0;
+  // A word on the GPU that no kernel uses. A collective on it, which comes after stream(), ends
+  // when all ranks have measured: it has a deadline, and ends when another rank fails. In host
+  // memory count is 0, and nothing need be waited for.
+  virtual Buffer spare_word() const noexcept = 0;
+  // Waits for the GPU if something has been loaded, measured or stored since the last wait.
+  virtual std::span<const float> sizes() = 0;
+  // Whether store() has left this bucket alone. Waits likewise.
+  virtual bool overflowed(std::size_t bucket) = 0;
+  // Forgets what rounding has lost of these parts.
+  virtual void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) = 0;
 
   // With GradientOptions::norms. The ranges of add_squares() are of one arena. add_up_squares() has
   // an element for each parameter.

@@ -20,13 +20,17 @@ enum class BucketKernel : std::uint8_t {
   move,
   to_bf16,
   from_bf16,
+  to_f16,
+  from_f16,
+  measure,
+  find_overflow,
   squares_f64,
   squares_f32,
   squares_f16,
   squares_bf16,
   add_blocks
 };
-inline constexpr std::size_t bucket_kernels = 8;
+inline constexpr std::size_t bucket_kernels = 12;
 // The kernel that adds up squares of gradients of this type.
 BucketKernel squares_kernel(DType type) noexcept;
 
@@ -58,7 +62,7 @@ std::optional<OwnProblem> problem_of_gpu(int ordinal);
 class Launches {
  public:
   Launches(const BucketKernels& kernels, BucketKernel kernel, double factor,
-           device::StreamHandle stream) noexcept;
+           device::StreamHandle stream, std::uint32_t* words = nullptr) noexcept;
   void add(const DevicePiece& piece);
   void finish();  // after the last piece
 

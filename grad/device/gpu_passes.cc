@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "device/pointer.h"
+#include "grad/device/await.h"
 #include "grad/norms.h"
 
 namespace rondo::grad {
@@ -29,7 +30,7 @@ GpuPasses::GpuPasses(const Setup& setup, int ordinal)
       given_(setup.parameters.size()) {
   if (setup.options.norms)
     block_sums_.emplace(gpu(), 8 * std::max<std::size_t>(1, all_square_blocks(setup)));
-  if (setup.options.norms) results_.emplace(setup, gpu());
+  if (setup.options.norms || has_sizes()) results_.emplace(setup, gpu());
   readies_.reserve(given_.size());
   for (std::size_t i = 0; i < given_.size(); ++i) readies_.emplace_back(gpu());
 }
@@ -173,15 +174,19 @@ void GpuPasses::load_plain(std::size_t arena, std::span<const LoadedPart> parts,
 void GpuPasses::load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  Launches launches(kernels_, BucketKernel::to_bf16, factor, stream_.get());
+  const bool f16 = has_sizes();
+  Launches launches(kernels_, f16 ? BucketKernel::to_f16 : BucketKernel::to_bf16, factor,
+                    stream_.get(), f16 ? results_->sizes_at() : nullptr);
   for (const LoadedPart& part : parts) {
     std::byte* const residual =
         reinterpret_cast<std::byte*>(storage.residual(arena, part.piece.offset));
     launches.add({source_of(arena, part),
                   storage.travelling_at(setup_.layout, bucket, part.piece.offset),
-                  part.zero ? nullptr : residual, part.piece.bytes / sizeof(float)});
+                  part.zero ? nullptr : residual, part.piece.bytes / sizeof(float), part.unit,
+                  f16 ? static_cast<std::uint32_t>(part.parameter) : 0});
   }
   launches.finish();
+  stale_ |= f16;
 }
 
 // When the host has seen the end, the bucket stream need not wait.
@@ -192,24 +197,101 @@ void GpuPasses::await(const Work& work, bool on_host) {
     work.join(stream_.get());
 }
 
-void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts) {
+void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
+  const device::Current current(gpu());
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  if (setup_.storage.has_wire(arena))
+    store_wire(bucket, parts, anyway);
+  else
+    store_plain(arena, parts);
+}
+
+void GpuPasses::store_plain(std::size_t arena, std::span<const StoredPart> parts) {
+  Launches launches(kernels_, BucketKernel::move, 1, stream_.get());
+  for (const StoredPart& part : parts)
+    if (const auto [offset, bytes] = part.piece; part.untouched)
+      launches.add(
+          {saved_at(arena, offset), setup_.storage.gradients(arena) + offset, nullptr, bytes});
+  launches.finish();
+}
+
+// The kernel that widens f16 looks by itself whether the bucket has overflowed: the host need not
+// wait for that before the end of finish().
+void GpuPasses::store_wire(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool wire = storage.has_wire(arena);
-  const device::Current current(gpu());
-  Launches launches(kernels_, wire ? BucketKernel::from_bf16 : BucketKernel::move,
-                    parts.empty() ? 1 : parts.front().scale, stream_.get());
+  const bool f16 = has_sizes();
+  std::uint32_t* const overflow = f16 && !anyway ? results_->overflow_at(bucket) : nullptr;
+  if (overflow != nullptr) {
+    const Buffer wire = storage.travelling(setup_.layout, bucket);
+    Launches find(kernels_, BucketKernel::find_overflow, 1, stream_.get(), overflow);
+    find.add({static_cast<const std::byte*>(wire.data), nullptr, nullptr, wire.count});
+    find.finish();
+  }
+  const double factor = f16 || parts.empty() ? 1 : parts.front().scale;
+  Launches launches(kernels_, f16 ? BucketKernel::from_f16 : BucketKernel::from_bf16, factor,
+                    stream_.get(), overflow);
   for (const StoredPart& part : parts) {
-    if (part.untouched == wire) continue;
+    if (part.untouched) continue;
     const auto [offset, bytes] = part.piece;
-    std::byte* const view = storage.gradients(arena) + offset;
-    if (wire)
-      launches.add({storage.travelling_at(setup_.layout, bucket, offset), view, nullptr,
-                    bytes / sizeof(float)});
-    else
-      launches.add({saved_at(arena, offset), view, nullptr, bytes});
+    // Powers of two, which an f32 has.
+    launches.add({storage.travelling_at(setup_.layout, bucket, offset),
+                  storage.gradients(arena) + offset, nullptr, bytes / sizeof(float),
+                  f16 ? static_cast<float>(part.scale) : 1});
   }
   launches.finish();
+  stale_ |= f16;
+}
+
+void GpuPasses::forget_sizes() {
+  if (!has_sizes()) return;
+  const device::Current current(gpu());
+  results_->forget_sizes(stream_.get());
+}
+
+void GpuPasses::measure(std::span<const LoadedPart> parts, double factor) {
+  const device::Current current(gpu());
+  Launches launches(kernels_, BucketKernel::measure, factor, stream_.get(), results_->sizes_at());
+  for (const LoadedPart& part : parts) {
+    await_ready(part.parameter);
+    launches.add({source_of(setup_.layout.places[part.parameter].arena, part), nullptr, nullptr,
+                  part.piece.bytes / sizeof(float), 1, static_cast<std::uint32_t>(part.parameter)});
+  }
+  launches.finish();
+  stale_ = true;
+}
+
+Buffer GpuPasses::spare_word() const noexcept {
+  return {results_->spare_word(), 1, DType::u32, gpu().ordinal()};
+}
+
+void GpuPasses::await_results() {
+  const device::Current current(gpu());
+  if (stale_) results_->fetch(stream_.get());
+  stale_ = false;
+  results_->await();
+}
+
+std::span<const float> GpuPasses::sizes() {
+  if (!has_sizes()) return {};
+  await_results();
+  return results_->sizes();
+}
+
+bool GpuPasses::overflowed(std::size_t bucket) {
+  if (!has_sizes()) return false;
+  await_results();
+  return results_->overflowed(bucket);
+}
+
+void GpuPasses::drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) {
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  const device::Current current(gpu());
+  for (const auto& [parameter, piece, zero, unit] : parts)
+    if (float* const residual = setup_.storage.residual(arena, piece.offset);
+        residual != nullptr && !zero)
+      gpu().check(gpu().driver().set_bytes(address_of(residual), 0, piece.bytes, stream_.get()),
+                  "cuMemsetD8Async");
 }
 
 std::byte* GpuPasses::block_sum_at(std::size_t block) const noexcept {
@@ -239,6 +321,7 @@ void GpuPasses::add_up_squares(std::span<const BlockSums> gradients) {
   launches.add({results_->square_at(0), results_->square_at(parameter), nullptr, parameter});
   launches.finish();
   results_->fetch(stream_.get());
+  stale_ = false;
 }
 
 std::span<const double> GpuPasses::squares() {

@@ -51,7 +51,13 @@ class GpuPasses final : public Passes {
   void* stream() const noexcept override { return stream_.get(); }
   bool ends_in_finish() const noexcept override { return false; }
   void await(const Work& work, bool on_host) override;
-  void store(std::size_t bucket, std::span<const StoredPart> parts) override;
+  void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) override;
+  void forget_sizes() override;
+  void measure(std::span<const LoadedPart> parts, double factor) override;
+  Buffer spare_word() const noexcept override;
+  std::span<const float> sizes() override;
+  bool overflowed(std::size_t bucket) override;
+  void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) override;
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override;
@@ -77,6 +83,10 @@ class GpuPasses final : public Passes {
   const std::byte* source_of(std::size_t arena, const LoadedPart& part) const noexcept;
   void load_plain(std::size_t arena, std::span<const LoadedPart> parts, bool save);
   void load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor);
+  void store_plain(std::size_t arena, std::span<const StoredPart> parts);
+  void store_wire(std::size_t bucket, std::span<const StoredPart> parts, bool anyway);
+  bool has_sizes() const noexcept { return setup_.options.wire == DType::f16; }
+  void await_results();
 
   std::byte* block_sum_at(std::size_t block) const noexcept;
 
@@ -91,6 +101,7 @@ class GpuPasses final : public Passes {
   // With norms: the sums of blocks. With them or f16 on the wire: what the host learns of a step.
   std::optional<device::DeviceMemory> block_sums_;
   std::optional<Results> results_;
+  bool stale_ = false;  // kernels have found out more about sizes since results were fetched
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

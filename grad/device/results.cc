@@ -1,30 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/device/results.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
-#include <rondo/error.h>
+#include "grad/device/await.h"
 
 namespace rondo::grad {
-
-void await_gpu(const device::Gpu& gpu, const device::Event& event, std::string_view what) {
-  constexpr std::chrono::milliseconds longest_wait{60'000};
-  const device::Status status = device::wait_for(event, longest_wait);
-  if (status == device::not_ready)
-    throw Error(Errc::system, fmt::format("GPU {} does not run kernels: nothing has ended in {} s",
-                                          gpu.ordinal(), longest_wait.count() / 1000));
-  gpu.check(status, what);
-}
 
 Results::Results(const Setup& setup, const device::Gpu& gpu)
     : gpu_(gpu),
       squares_(setup.options.norms ? setup.parameters.size() + 1 : 0),
       sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
-      words_(sizes_ == 0 ? 0 : sizes_ + setup.layout.buckets.size()),
+      words_(sizes_ == 0 ? 0 : sizes_ + setup.layout.buckets.size() + 1),
       memory_(gpu,
               std::max(squares_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
       host_(gpu, memory_.bytes()),

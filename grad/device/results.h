@@ -32,6 +32,7 @@ class Results {
     return sizes_at() + sizes_ + bucket;
   }
   void forget_sizes(device::StreamHandle stream);  // and overflows
+  void* spare_word() const noexcept { return sizes_at() + words_ - 1; }
 
   // Copies all to the host, in the stream.
   void fetch(device::StreamHandle stream);
@@ -54,14 +55,11 @@ class Results {
   }
 
   const device::Gpu& gpu_;
-  const std::size_t squares_, sizes_, words_;  // words: sizes, then overflows by bucket
+  const std::size_t squares_, sizes_, words_;  // words: sizes, overflows by bucket, one more
   device::DeviceMemory memory_;
   device::PinnedMemory host_;
   device::Event fetched_;
   bool pending_ = false;  // await() has not seen the last fetch()
 };
-
-// Waits for an event, but not for ever: other work of the program may keep the GPU busy.
-void await_gpu(const device::Gpu& gpu, const device::Event& event, std::string_view what);
 
 }  // namespace rondo::grad

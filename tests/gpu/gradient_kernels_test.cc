@@ -216,7 +216,7 @@ TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[g
 }
 
 TEST_CASE("the image of gradients has the kernels of the list and no others", "[.][image]") {
-  CHECK(check_image(grad::device_image(), "rondo_grad_") == 8);
+  CHECK(check_image(grad::device_image(), "rondo_grad_") == 12);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // The order between the streams of a program, the kernels of gradient buckets and the copies of the
 // communicator. Each case is wrong as soon as one wait is missing: streams are held, so that what
 // must come later would come first.
+#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -91,6 +92,10 @@ class Rank {
   }
 };
 
+auto wires() {
+  return Catch::Generators::values<std::optional<DType>>({std::nullopt, DType::bf16, DType::f16});
+}
+
 void run_ordered(std::string_view what,
                  const std::function<void(Communicator&, OnGpu&, const FakeCuda&)>& function) {
   if (FakeCuda::missing()) return;
@@ -103,10 +108,11 @@ void run_ordered(std::string_view what,
 }
 
 TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradients]") {
-  const bool copies = GENERATE(false, true), wire = GENERATE(false, true);
+  const bool copies = GENERATE(false, true);
+  const std::optional<DType> wire = GENERATE(wires());
   run_ordered("ready", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
-    if (wire) options.wire = DType::bf16;
+    options.wire = wire;
     Rank rank(c, on, 2, options);
     for (int step = 0; step < 2; ++step) {
       const float mine = static_cast<float>(1 + c.rank() + 2 * step);
@@ -157,10 +163,10 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
 }
 
 TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
-  const bool wire = GENERATE(false, true);
+  const std::optional<DType> wire = GENERATE(wires());
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     GradientOptions options;
-    if (wire) options.wire = DType::bf16;
+    options.wire = wire;
     Rank rank(c, on, 8, options);
     for (int round = 0; round < 6; ++round) {
       rank.buckets.begin_step({.stream = rank.a.get()});
@@ -180,11 +186,12 @@ TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
 TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host",
           "[gradients]") {
   const bool on_stream = GENERATE(false, true);
+  const DType wire = GENERATE(DType::bf16, DType::f16);
   run_ordered("on_bucket", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     std::optional<Rank> rank;
     std::size_t called = 0;
     GradientOptions options;
-    options.wire = DType::bf16;
+    options.wire = wire;
     options.first_bucket_bytes = options.bucket_bytes = bytes;
     options.on_bucket = [&](const CompletedBucket& bucket) {
       for (const std::size_t parameter : bucket.parameters) {
@@ -230,6 +237,45 @@ TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
       fake.read(&value, rank.view(0) + bytes - sizeof value, sizeof value);
       expect(value == 1.0F + static_cast<float>(round), "the host read too early");
     }
+  });
+}
+
+TEST_CASE("norm() waits for the GPU", "[gradients]") {
+  const std::optional<DType> wire = GENERATE(wires());
+  run_ordered("norm", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
+    GradientOptions options;
+    options.wire = wire;
+    options.norms = true;
+    Rank rank(c, on, 3, options);
+    for (int round = 0; round < 20; ++round) {
+      const auto value = static_cast<float>(1 + round % 3);
+      rank.whole_step(value);
+      const double squares = static_cast<double>(value * value) * count;
+      expect(rank.buckets.norm(0) == std::sqrt(squares), "the norm of one came too early");
+      expect(rank.buckets.norm() == std::sqrt(3 * squares), "the norm of all came too early");
+    }
+  });
+}
+
+// begin_step() knows the sizes of the step before without waiting for the GPU, also when a bucket
+// has travelled again in that.
+TEST_CASE("begin_step() of f16 does not wait for streams", "[gradients]") {
+  const float growth = GENERATE(1.0F, 5000.0F);
+  run_ordered("begin", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::f16;
+    Rank rank(c, on, 2, options);
+    rank.whole_step(1);
+    rank.whole_step(growth);
+    fake.hold(rank.a.get());
+    rank.buckets.zero_on(rank.a.get());
+    rank.buckets.begin_step({.stream = rank.a.get()});
+    rank.buckets.ready_on(1, rank.a.get());
+    fake.let_go(rank.a.get());
+    rank.buckets.ready_on(0, rank.a.get());
+    rank.buckets.finish_on(rank.a.get());
+    settle(on, rank.a);
+    expect(rank.is(rank.view(0), 0), "it is not zero");
   });
 }
 

@@ -2,7 +2,9 @@
 //
 // Gradients on a GPU have the bits of the same gradients in host memory, in every form: views and
 // copies, types, wire types, unused parameters, ranks without data, local steps.
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "catch.h"
 #include "gpu/gradients.h"
@@ -33,7 +35,18 @@ struct Plan {
   bool local = false;
   bool zero = false;
   std::vector<std::size_t> unused{};
+  int growth = 0;  // gradients of f32 are multiplied by 2 to the power of this
 };
+
+void grow(const Shape& shape, Bytes& gradient, int growth) {
+  if (shape.type != DType::f32 || growth == 0) return;
+  for (std::size_t i = 0; i < gradient.size(); i += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, gradient.data() + i, sizeof value);
+    value = std::ldexp(value, growth);
+    std::memcpy(gradient.data() + i, &value, sizeof value);
+  }
+}
 
 // Buckets in host memory and on a GPU, which make the same steps.
 class Twins {
@@ -58,7 +71,10 @@ class Twins {
   void step(const Plan& plan, std::uint64_t seed, bool on_stream) {
     std::vector<Bytes> gradients;
     Draw draw(seed);
-    for (const Shape& shape : shapes_) gradients.push_back(draw_gradient(shape, draw));
+    for (const Shape& shape : shapes_) {
+      gradients.push_back(draw_gradient(shape, draw));
+      grow(shape, gradients.back(), plan.growth);
+    }
     host_step(plan, gradients);
     gpu_step(plan, gradients, on_stream);
     expect_same(seed);
@@ -171,11 +187,11 @@ TEST_CASE("gradients on a GPU have the bits of those in host memory", "[gradient
   const Way way = GENERATE(Way::views, Way::copies, Way::both);
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
   CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "bits", [&](Communicator& c, OnGpu& on) {
-    for (const int wire : {0, 1, 2}) {
+    for (const int wire : {0, 1, 2, 3, 4}) {
       GradientOptions options = small_buckets();
       options.averaging = averaging;
-      if (wire != 0) options.wire = DType::bf16;
-      options.error_feedback = wire == 2;
+      if (wire != 0) options.wire = wire > 2 ? DType::f16 : DType::bf16;
+      options.error_feedback = wire == 2 || wire == 4;
       Twins twins(c, on, mixed_shapes, options, way);
       const double weight = averaging == Averaging::weighted ? 1.0 + c.rank() : 1.0;
       for (std::uint64_t step = 0; step < 4; ++step)
@@ -187,12 +203,14 @@ TEST_CASE("gradients on a GPU have the bits of those in host memory", "[gradient
 
 TEST_CASE("unused gradients on a GPU, ranks without data and local steps", "[gradients]") {
   const Way way = GENERATE(Way::views, Way::both);
-  const bool find = GENERATE(false, true), wire = GENERATE(false, true);
+  const bool find = GENERATE(false, true);
+  const std::optional<DType> wire =
+      GENERATE(as<std::optional<DType>>(), std::nullopt, DType::bf16, DType::f16);
   CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "unused", [&](Communicator& c, OnGpu& on) {
     GradientOptions options = small_buckets();
     options.find_unused = find;
-    if (wire) options.wire = DType::bf16;
-    options.error_feedback = wire;
+    options.wire = wire;
+    options.error_feedback = wire.has_value();
     Twins twins(c, on, mixed_shapes, options, way);
     Draw draw(static_cast<std::uint64_t>(c.rank()) + (find ? 10 : 20)), same(7);
     for (std::uint64_t step = 0; step < 12; ++step) {
@@ -204,6 +222,33 @@ TEST_CASE("unused gradients on a GPU, ranks without data and local steps", "[gra
         if (everywhere || draw(3) == 0) plan.unused.push_back(i);
       }
       twins.step(plan, 1000 * step + static_cast<std::uint64_t>(c.rank()), draw(2) == 0);
+    }
+  }));
+}
+
+// Sums of f16 overflow, and travel again: in buckets that share parameters, blocks of squares or
+// both.
+TEST_CASE("f16 on the wire of a GPU has the bits of host memory when gradients grow",
+          "[gradients]") {
+  constexpr Shape shapes[] = {{9000}, {100, DType::f64}, {300}, {1}, {5000}, {33}};
+  const bool feedback = GENERATE(false, true);
+  const std::size_t cap = GENERATE(1024, 20'032, std::size_t{1} << 20);
+  const Way way = GENERATE(Way::views, Way::copies);
+  const int size = GENERATE(1, 2);
+  CHECK_NOTHROW(run_on_gpus(gradient_setup(size), "grown", [&](Communicator& c, OnGpu& on) {
+    GradientOptions options;
+    options.first_bucket_bytes = 512;
+    options.bucket_bytes = cap;
+    options.norms = true;
+    options.wire = DType::f16;
+    options.error_feedback = feedback;
+    if (cap > 20'000) options.on_bucket = [](const CompletedBucket&) {};
+    Twins twins(c, on, shapes, options, way);
+    std::uint64_t step = 0;
+    for (const int growth : {0, 12, 3, 30, -40, -12, 0, 10}) {
+      ++step;
+      twins.step({.growth = growth}, 10 * step + static_cast<std::uint64_t>(c.rank()),
+                 step % 2 == 0);
     }
   }));
 }
