@@ -2,14 +2,44 @@
 #include "grad/host_passes.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include <rondo/convert.h>
+
 #include "base/copy.h"
+#include "grad/clipping.h"
 #include "grad/norms.h"
 #include "grad/square_sums.h"
 #include "grad/wire.h"
+#include "grad/wire_elements.h"
 
 namespace rondo::grad {
+
+namespace {
+
+void multiply(float* values, std::size_t count, double factor) noexcept {
+  for (std::size_t i = 0; i < count; ++i) values[i] = times(values[i], factor);
+}
+
+void multiply(std::byte* values, DType type, std::size_t count, double factor) {
+  if (type == DType::f32) return multiply(reinterpret_cast<float*>(values), count, factor);
+  if (type == DType::f64) {
+    auto* const doubles = reinterpret_cast<double*>(values);
+    for (std::size_t i = 0; i < count; ++i) doubles[i] *= factor;
+    return;
+  }
+  std::array<float, 2048> tile;
+  for (std::size_t at = 0; at < count; at += tile.size()) {
+    const std::size_t now = std::min(tile.size(), count - at);
+    std::byte* const to = values + at * size_of(type);
+    convert(to, type, tile.data(), DType::f32, now);
+    multiply(tile.data(), now, factor);
+    convert(tile.data(), DType::f32, to, type, now);
+  }
+}
+
+}  // namespace
 
 HostPasses::HostPasses(const Setup& setup)
     : setup_(setup),
@@ -118,6 +148,15 @@ void HostPasses::add_up_squares(std::span<const BlockSums> gradients) {
   for (const auto& [first, count] : gradients)
     squares_[parameter++] = total_of(blocks.subspan(first, count));
   squares_.back() = total_of(std::span(squares_).first(gradients.size()));
+}
+
+void HostPasses::clip(double max_norm, double other_squares, void*) {
+  const double factor = clip_factor_of_squares(squares_.back() + other_squares, max_norm);
+  if (factor == 1) return;
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
+    const auto [type, bytes] = setup_.layout.arenas[arena];
+    multiply(setup_.storage.gradients(arena), type, bytes / size_of(type), factor);
+  }
 }
 
 }  // namespace rondo::grad

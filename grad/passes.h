@@ -115,6 +115,9 @@ class Passes {
   // them; at first 0. Waits for the GPU once after each add_up_squares(), and throws Error(system)
   // if the GPU does not get there.
   virtual std::span<const double> squares() = 0;
+  // Between steps, in the stream, without a wait for the GPU: multiplies all gradients as
+  // clip_factor_of_squares() says. other_squares: of gradients that are not in buckets.
+  virtual void clip(double max_norm, double other_squares, void* stream) = 0;
 
   // What is enqueued on the stream from here on comes after all that the step does with gradients
   // so far. No stream: this waits for it.

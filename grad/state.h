@@ -51,6 +51,7 @@ class GradientBuckets::State {
   void end_accumulation() noexcept { --accumulations_; }
 
   void count_in_norm(const Buffer& gradient);
+  void clip(double max_norm, void* stream);
   // Throws the failure if there is one: then it has no norms.
   const grad::GradientNorms& norms() const;
   const grad::Statistics& statistics() const noexcept { return finisher_.statistics(); }

@@ -11,6 +11,7 @@
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "grad/device/arguments.h"
+#include "grad/device/clip.h"
 #include "grad/parameter_check.h"
 
 namespace rondo::grad {
@@ -28,11 +29,16 @@ enum class BucketKernel : std::uint8_t {
   squares_f32,
   squares_f16,
   squares_bf16,
-  add_blocks
+  add_blocks,
+  clip_f64,
+  clip_f32,
+  clip_f16,
+  clip_bf16
 };
-inline constexpr std::size_t bucket_kernels = 12;
-// The kernel that adds up squares of gradients of this type.
+inline constexpr std::size_t bucket_kernels = 16;
+// The kernels for gradients of this type.
 BucketKernel squares_kernel(DType type) noexcept;
+BucketKernel clip_kernel(DType type) noexcept;
 
 // The kernels of gradient buckets on one GPU, which the object keeps. Thread-safe.
 class BucketKernels {
@@ -45,8 +51,12 @@ class BucketKernels {
   // Enqueues a launch. The context is current. Throws Error(system).
   void launch(BucketKernel kernel, const PieceArguments& arguments,
               device::StreamHandle stream) const;
+  void launch_clip(DType type, const ClipArguments& arguments, device::StreamHandle stream) const;
 
  private:
+  void launch(BucketKernel kernel, const void* arguments, unsigned blocks,
+              device::StreamHandle stream) const;
+
   device::Gpus gpus_;
   const device::Gpu& gpu_;
   device::Module module_;

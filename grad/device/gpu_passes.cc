@@ -84,20 +84,31 @@ bool GpuPasses::take(std::size_t parameter, const void* gradient, void* stream) 
   return true;
 }
 
+// What the stream does with gradients comes after what Rondo has enqueued for them so far, and what
+// has become ready in this step.
+void GpuPasses::come_after_all(device::StreamHandle stream) {
+  for (std::size_t i = 0; i < given_.size(); ++i)
+    if (given_[i].pending) make_wait(stream, readies_[i]);
+  make_wait(stream, last_);
+}
+
+// What the stream does with gradients comes before what Rondo will enqueue.
+void GpuPasses::come_before_all(device::StreamHandle stream) {
+  record(last_, stream);
+  make_wait(stream_.get(), last_);
+}
+
 void GpuPasses::zero(void* stream) {
   const device::StreamHandle handle = handle_of(stream);
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < given_.size(); ++i)
-    if (given_[i].pending) make_wait(handle, readies_[i]);
-  make_wait(handle, last_);
+  come_after_all(handle);
   for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
     if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
       gpu().check(
           gpu().driver().set_bytes(address_of(setup_.storage.gradients(arena)), 0, bytes, handle),
           "cuMemsetD8Async");
-  record(last_, handle);
-  make_wait(stream_.get(), last_);
+  come_before_all(handle);
 }
 
 void GpuPasses::begin_step(void* stream, bool gives) {
@@ -328,6 +339,24 @@ std::span<const double> GpuPasses::squares() {
   const device::Current current(gpu());
   results_->await();
   return results_->squares();
+}
+
+void GpuPasses::clip(double max_norm, double other_squares, void* stream) {
+  const device::StreamHandle handle = handle_of(stream);
+  const device::Current current(gpu());
+  const std::lock_guard lock(mutex_);
+  come_after_all(handle);
+  const auto* const squares =
+      reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
+    const auto [type, bytes] = setup_.layout.arenas[arena];
+    if (bytes != 0)
+      kernels_.launch_clip(type,
+                           {setup_.storage.gradients(arena), bytes / size_of(type), squares,
+                            other_squares, max_norm},
+                           handle);
+  }
+  come_before_all(handle);
 }
 
 void GpuPasses::complete(std::optional<void*> stream) {

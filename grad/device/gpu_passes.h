@@ -61,6 +61,7 @@ class GpuPasses final : public Passes {
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override;
+  void clip(double max_norm, double other_squares, void* stream) override;
   void complete(std::optional<void*> stream) override;
   bool settle(std::chrono::milliseconds time) noexcept override;
 
@@ -76,6 +77,8 @@ class GpuPasses final : public Passes {
   std::string who(std::string_view call) const;
   void make_wait(device::StreamHandle stream, const device::Event& event);
   void record(device::Event& event, device::StreamHandle stream);
+  void come_after_all(device::StreamHandle stream);
+  void come_before_all(device::StreamHandle stream);
   void await_ready(std::size_t parameter);
   void await_all_ready();
   // Where the bytes of a part come from.

@@ -4,6 +4,7 @@
 // entry point of each line, and the tests a function that runs on the processor.
 #pragma once
 
+#include "grad/device/clip.h"
 #include "grad/device/pieces.h"
 #include "grad/device/squares.h"
 
@@ -20,4 +21,8 @@
   KERNEL(rondo_grad_squares_f32, SquareSums<OneBlock<SquaresOf<float>>>)            \
   KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<SquaresOfShort<base::F16>>>)   \
   KERNEL(rondo_grad_squares_bf16, SquareSums<OneBlock<SquaresOfShort<base::BF16>>>) \
-  KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)
+  KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)                              \
+  KERNEL(rondo_grad_clip_f64, Clip<ClipF64>)                                        \
+  KERNEL(rondo_grad_clip_f32, Clip<ClipF32>)                                        \
+  KERNEL(rondo_grad_clip_f16, Clip<ClipShort<base::F16>>)                           \
+  KERNEL(rondo_grad_clip_bf16, Clip<ClipShort<base::BF16>>)

@@ -13,26 +13,11 @@
 #include "device/raise.h"
 #include "grad/device/arguments.h"
 #include "grad/device/several.h"
+#include "grad/device/shares.h"
 #include "grad/wire_elements.h"
 
 namespace rondo::grad {
 namespace {
-
-// Deals the elements of the pieces out to the threads of the grid.
-struct Shares {
-  const device::GridThread& thread;
-  std::uint64_t before = 0;  // what has been dealt out
-
-  // Calls body(i) for this thread's share of the numbers below count.
-  template <class Body>
-  RONDO_HD void each(std::uint64_t count, const Body& body) noexcept {
-    const std::uint64_t all = thread.all();
-    RONDO_ROLLED
-    for (std::uint64_t i = (thread.place() + all - before % all) % all; i < count; i += all)
-      body(i);
-    before += count;
-  }
-};
 
 // to = from. Before that beside = to, where there is a place: the former contents are saved.
 struct Moves {

@@ -243,6 +243,13 @@ class RONDO_API GradientBuckets {
   // The factor that makes the norm at most max_norm: min(1, max_norm / (norm() + 1e-6)), as in
   // PyTorch. Valid only if finite(): 0 x infinity is NaN.
   double clip_factor(double max_norm) const;
+  // Multiplies all gradients in buckets by that factor; leaves them as they are if not finite().
+  // Norms stay those of before. Once after finish(), between steps. A program that multiplies as
+  // its optimizer reads saves this pass. On a GPU the factor is computed there, the host waits for
+  // nothing, and it is ordered by the stream as zero_on() is. Throws Error(invalid_argument) in a
+  // step, for a norm that is negative or NaN, or without GradientOptions::norms.
+  void clip(double max_norm);
+  void clip_on(double max_norm, void* stream);
 
   // The last synchronized step, by bucket and as a whole.
   std::span<const BucketStatistics> statistics() const noexcept;

@@ -309,6 +309,41 @@ TEST_CASE("zero_on() comes after the step before, and before the next one", "[gr
   });
 }
 
+TEST_CASE("clip_on() comes after the step before, and before the next one", "[gradients]") {
+  run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::bf16;
+    options.norms = true;
+    Rank rank(c, on, 8, options);
+    for (int round = 0; round < 6; ++round) {
+      rank.whole_step(1);
+      rank.buckets.clip_on(0, rank.b.get());
+      settle(on, rank.b);
+      for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not clipped");
+      settle(on, rank.a);
+    }
+    // Clipping is late, and the step uses another stream.
+    Rank plain(c, on, 1, {.norms = true});
+    plain.whole_step(7);
+    fake.hold(plain.b.get());
+    plain.buckets.clip_on(0, plain.b.get());
+    plain.set(plain.source.address(), 5, plain.a);
+    plain.buckets.begin_step({.stream = plain.a.get()});
+    plain.buckets.ready_on(0, plain.a.get(), plain.source_data());
+    {
+      const LaterGo go(fake, plain.b, 20ms);
+      plain.buckets.finish_on(plain.a.get());
+    }
+    settle(on, plain.a);
+    settle(on, plain.b);
+    expect(plain.is(plain.view(0), 5), "clipping came after the step");
+    fake.capture(plain.b.get(), true);
+    refused(Errc::unsupported, "clip(): the stream is",
+            [&] { plain.buckets.clip_on(1, plain.b.get()); });
+    fake.capture(plain.b.get(), false);
+  });
+}
+
 TEST_CASE("copies of local steps on a GPU come after all that uses the view, and before the rest",
           "[gradients]") {
   run_ordered("local", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {

@@ -35,7 +35,8 @@ struct Plan {
   bool local = false;
   bool zero = false;
   std::vector<std::size_t> unused{};
-  int growth = 0;  // gradients of f32 are multiplied by 2 to the power of this
+  double clip = -1;  // the largest norm
+  int growth = 0;    // gradients of f32 are multiplied by 2 to the power of this
 };
 
 void grow(const Shape& shape, Bytes& gradient, int growth) {
@@ -77,6 +78,14 @@ class Twins {
     }
     host_step(plan, gradients);
     gpu_step(plan, gradients, on_stream);
+    if (plan.clip >= 0) {
+      std::vector<double> other{0.5, 0.25};
+      host.count_in_norm(buffer_of(std::span(other)));
+      gpu.count_in_norm(buffer_of(std::span(other)));
+      host.clip(plan.clip);
+      gpu.clip_on(plan.clip, stream_.get());
+      settle(on_, stream_);
+    }
     expect_same(seed);
   }
 
@@ -195,8 +204,8 @@ TEST_CASE("gradients on a GPU have the bits of those in host memory", "[gradient
       Twins twins(c, on, mixed_shapes, options, way);
       const double weight = averaging == Averaging::weighted ? 1.0 + c.rank() : 1.0;
       for (std::uint64_t step = 0; step < 4; ++step)
-        twins.step({.weight = weight}, 100 * step + static_cast<std::uint64_t>(c.rank()),
-                   step % 2 == 0);
+        twins.step({.weight = weight, .clip = step == 2 ? 1.5 : -1},
+                   100 * step + static_cast<std::uint64_t>(c.rank()), step % 2 == 0);
     }
   }));
 }
@@ -253,6 +262,38 @@ TEST_CASE("f16 on the wire of a GPU has the bits of host memory when gradients g
   }));
 }
 
+TEST_CASE("an infinite gradient on a GPU is found on all ranks, and clip() leaves it",
+          "[gradients]") {
+  constexpr Shape shapes[] = {{300}, {5000}, {40, DType::bf16}};
+  const bool f16 = GENERATE(false, true);
+  CHECK_NOTHROW(run_on_gpus(gradient_setup(3), "infinite", [&](Communicator& c, OnGpu& on) {
+    GradientOptions options = small_buckets();
+    if (f16) options.wire = DType::f16;
+    GradientBuckets buckets(c, parameters_of(shapes, on.gpu().ordinal()), options);
+    const device::Stream stream(on.gpu());
+    for (int step = 0; step < 4; ++step) {
+      buckets.begin_step({.stream = stream.get()});
+      for (std::size_t i = 0; i < 3; ++i) {
+        const Buffer view = buckets.gradient(i);
+        std::vector<float> values(5000, 0.5F);
+        if (step == 1 && c.rank() == 2 && i == 1)
+          values[4100] = std::numeric_limits<float>::infinity();
+        if (i < 2)
+          on.copier.write(address_of(view), std::as_bytes(std::span(values).first(view.count)));
+        buckets.ready_on(i, stream.get());
+      }
+      buckets.finish_on(stream.get());
+      buckets.clip_on(1, stream.get());
+      expect(buckets.finite() == (step != 1), "finite()");
+      settle(on, stream);
+      std::vector<float> values(5000);
+      on.copier.read(std::as_writable_bytes(std::span(values)), address_of(buckets.gradient(1)));
+      expect(std::isinf(values[4100]) == (step == 1), "the infinite one");
+      expect((values[4000] == 0.5F) == (step == 1), "clipped");
+    }
+  }));
+}
+
 // Gradients of several blocks, some of which several buckets share.
 TEST_CASE("norms of large gradients on a GPU have the bits of those in host memory",
           "[gradients]") {
@@ -268,7 +309,10 @@ TEST_CASE("norms of large gradients on a GPU have the bits of those in host memo
     Twins twins(c, on, shapes, options, Way::views);
     expect(twins.gpu.norm() == 0, "a norm before the first step");
     for (std::uint64_t step = 0; step < 3; ++step)
-      twins.step({}, 10 * step + static_cast<std::uint64_t>(c.rank()), step % 2 == 0);
+      twins.step({.clip = step == 0   ? -1.0
+                          : step == 1 ? 3.7
+                                      : 1e6},
+                 10 * step + static_cast<std::uint64_t>(c.rank()), step % 2 == 0);
   }));
 }
 
