@@ -17,18 +17,20 @@ namespace rondo::grad {
 
 // Passes on the GPU that the gradients are on. Its kernels run on one stream of its own, the bucket
 // stream, which each collective comes after and which then waits for its end. So what is on the
-// bucket stream never meets copies of the communicator. These orders join the program's streams:
+// bucket stream never meets copies of the communicator. Orders with the program's streams:
 //
-//   what                          | comes after                      | so that
-//   a bucket's load               | ready events of its parameters   | gradients are complete
-//   all loads of a step           | the stream of begin_step(), and  | nothing of the program uses
-//                                 | that of finish() for those that  | gradients that are not ready
-//                                 | become unused there              |
-//   zeroing, and a copy to a view | the last use; zeroing also after | no earlier work uses the
-//   view in a step that gives nothing  | ready events of its step         | the bucket stream |
-//   zeroing                          | loads find zeros the stream of finish()        | the last
-//   use, and ready events   | it finds the results, and may
-//                                 | that no load waits for           | use what it has given
+// - A bucket's load, and a measurement, come after the ready events of its parameters: gradients are
+//   complete.
+// - All loads of a step come after the stream of begin_step(), and after that of finish() where
+//   gradients become unused there: the program uses none that nobody calls ready() for.
+// - A copy to a view, in a step that gives nothing, comes after the last use of gradients. Zeroing
+//   and clipping also come after the ready events of their step.
+// - The bucket stream comes after zeroing and clipping: later loads find their results.
+// - The stream of finish() comes after the last use, and after ready events that no load waits for:
+//   it finds the results, and may use what it has given.
+//
+// The host waits for kernels in complete() without a stream; for norms in squares(), once after each
+// step; and for f16 on the wire in overflowed() and sizes(), once in each finish() as a rule.
 //
 // Locks: one mutex, held while work is enqueued, which does not block. After the constructor only
 // make_room_to_save() allocates or makes objects of CUDA. After a failure kernels that wait for the
