@@ -100,7 +100,8 @@ class Passes {
   // when all ranks have measured: it has a deadline, and ends when another rank fails. In host
   // memory count is 0, and nothing need be waited for.
   virtual Buffer spare_word() const noexcept = 0;
-  // Waits for the GPU if something has been loaded, measured or stored since the last wait.
+  // Waits for the GPU if gradients have been measured or stored since the last wait: call it after
+  // store(), not between load() and store().
   virtual std::span<const float> sizes() = 0;
   // Whether store() has left this bucket alone. Waits likewise.
   virtual bool overflowed(std::size_t bucket) = 0;

@@ -197,7 +197,6 @@ void GpuPasses::load_wire(std::size_t bucket, std::span<const LoadedPart> parts,
                   f16 ? static_cast<std::uint32_t>(part.parameter) : 0});
   }
   launches.finish();
-  stale_ |= f16;
 }
 
 // When the host has seen the end, the bucket stream need not wait.

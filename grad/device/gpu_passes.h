@@ -19,8 +19,8 @@ namespace rondo::grad {
 // stream, which each collective comes after and which then waits for its end. So what is on the
 // bucket stream never meets copies of the communicator. Orders with the program's streams:
 //
-// - A bucket's load, and a measurement, come after the ready events of its parameters: gradients are
-//   complete.
+// - A bucket's load, and a measurement, come after the ready events of its parameters: then
+//   gradients are complete.
 // - All loads of a step come after the stream of begin_step(), and after that of finish() where
 //   gradients become unused there: the program uses none that nobody calls ready() for.
 // - A copy to a view, in a step that gives nothing, comes after the last use of gradients. Zeroing
@@ -29,8 +29,8 @@ namespace rondo::grad {
 // - The stream of finish() comes after the last use, and after ready events that no load waits for:
 //   it finds the results, and may use what it has given.
 //
-// The host waits for kernels in complete() without a stream; for norms in squares(), once after each
-// step; and for f16 on the wire in overflowed() and sizes(), once in each finish() as a rule.
+// The host waits for kernels in complete() without a stream; for norms in squares(), once after
+// each step; and for f16 on the wire in overflowed() and sizes(), once in each finish() as a rule.
 //
 // Locks: one mutex, held while work is enqueued, which does not block. After the constructor only
 // make_room_to_save() allocates or makes objects of CUDA. After a failure kernels that wait for the
@@ -106,7 +106,7 @@ class GpuPasses final : public Passes {
   // With norms: the sums of blocks. With them or f16 on the wire: what the host learns of a step.
   std::optional<device::DeviceMemory> block_sums_;
   std::optional<Results> results_;
-  bool stale_ = false;  // kernels have found out more about sizes since results were fetched
+  bool stale_ = false;  // gradients have been measured or stored since results were fetched
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

@@ -128,9 +128,9 @@ struct StepOptions {
 //   kernels of the backward pass add to buckets.gradient(i); then buckets.ready_on(i, any stream)
 //   buckets.finish_on(stream);  // kernels on `stream` find averages from here on: the optimizer
 //
-// The host waits for the GPU only in finish(), and in norm() after finish_on(). finish_on() returns when the last copy is enqueued.
-// Other streams that use gradients must come after that one. A stream that is being captured is
-// refused with Error(unsupported). Host memory ignores streams.
+// The host waits for the GPU only in finish(), and in norm() after finish_on(). finish_on() returns
+// when the last copy is enqueued. Other streams that use gradients must come after that one. A
+// stream that is being captured is refused with Error(unsupported). Host memory ignores streams.
 //
 //   Wrong: buckets.finish_on(a); optimizer on stream b
 //   Right: the same with an event of stream a for which b waits, or buckets.finish_on(b)

@@ -161,6 +161,28 @@ TEST_CASE("a gradient may go when finish() has failed", "[gradients]") {
   }));
 }
 
+// The first step of f16 needs sizes, which the GPU does not come to measure.
+TEST_CASE("a step on a GPU that measures ends at its deadline", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(fault_setup(), "measure", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    GradientOptions options;
+    options.deadline = 300ms;
+    options.wire = DType::f16;
+    GradientBuckets buckets = buckets_on(c, on, options);
+    const auto began = std::chrono::steady_clock::now();
+    if (c.rank() == 1) fake.hold(stream.get());
+    buckets.begin_step({.stream = stream.get()});
+    for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
+    refused(Errc::deadline_exceeded, "which has not yet done the work",
+            [&] { buckets.finish_on(stream.get()); });
+    expect(std::chrono::steady_clock::now() - began < 5s, "it waited for the stream");
+    fake.let_go(stream.get());
+    settle(on, stream);
+  }));
+}
+
 // The stream goes on long after the destructor.
 TEST_CASE("buckets end in bounded time beside a stream that does not move",
           "[gradients][abandons]") {
