@@ -71,18 +71,7 @@ std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   return std::nullopt;
 }
 
-// What gradients on a GPU cannot have. Sums of squares have the same bits for all layouts only in
-// one order, which GPUs are slow at, and powers of f16 need the sizes of gradients on the host.
-std::optional<OwnProblem> problem_on_gpu(const GradientOptions& options, int device) {
-  if (options.norms)
-    return refusal(fmt::format("norms of gradients on GPU {} are not supported: leave "
-                               "GradientOptions::norms false, and compute them after finish()",
-                               device),
-                   Errc::unsupported);
-  if (options.wire == DType::f16)
-    return refusal(
-        fmt::format("gradients on GPU {} cannot travel as f16: use bf16, or no wire type", device),
-        Errc::unsupported);
+std::optional<OwnProblem> problem_on_gpu(int device) {
   auto problem = problem_of_gpu(device);
   if (problem)
     problem =
@@ -124,7 +113,7 @@ std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter
   auto problem = problem_of_gradients(parameters);
   if (!problem) problem = problem_of(options);
   const int device = device_of(parameters);
-  if (!problem && device >= 0) problem = problem_on_gpu(options, device);
+  if (!problem && device >= 0) problem = problem_on_gpu(device);
   check_lists(communicator, parameters, problem);
   return parameters;
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "grad/clipping.h"
 #include "grad/state.h"
 #include "grad/statistics.h"
 
@@ -82,8 +83,13 @@ bool GradientBuckets::finite() const {
   return std::isfinite(norm());
 }
 double GradientBuckets::clip_factor(double max_norm) const {
-  const double factor = max_norm / (norm() + 1e-6);
-  return factor > 1 ? 1 : factor;  // NaN stays NaN
+  return grad::clip_factor_of(norm(), max_norm);
+}
+void GradientBuckets::clip(double max_norm) {
+  state_->clip(max_norm, nullptr);
+}
+void GradientBuckets::clip_on(double max_norm, void* stream) {
+  state_->clip(max_norm, stream);
 }
 std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {
   return state_->statistics().buckets();

@@ -1,13 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/host_passes.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
+#include <rondo/convert.h>
+
 #include "base/copy.h"
+#include "grad/clipping.h"
 #include "grad/norms.h"
+#include "grad/square_sums.h"
 #include "grad/wire.h"
+#include "grad/wire_elements.h"
 
 namespace rondo::grad {
+
+namespace {
+
+void multiply(float* values, std::size_t count, double factor) noexcept {
+  for (std::size_t i = 0; i < count; ++i) values[i] = times(values[i], factor);
+}
+
+void multiply(std::byte* values, DType type, std::size_t count, double factor) {
+  if (type == DType::f32) return multiply(reinterpret_cast<float*>(values), count, factor);
+  if (type == DType::f64) {
+    auto* const doubles = reinterpret_cast<double*>(values);
+    for (std::size_t i = 0; i < count; ++i) doubles[i] *= factor;
+    return;
+  }
+  std::array<float, 2048> tile;
+  for (std::size_t at = 0; at < count; at += tile.size()) {
+    const std::size_t now = std::min(tile.size(), count - at);
+    std::byte* const to = values + at * size_of(type);
+    convert(to, type, tile.data(), DType::f32, now);
+    multiply(tile.data(), now, factor);
+    convert(tile.data(), DType::f32, to, type, now);
+  }
+}
+
+}  // namespace
+
+HostPasses::HostPasses(const Setup& setup)
+    : setup_(setup),
+      sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
+      overflowed_(setup.layout.buckets.size()),
+      block_sums_(setup.options.norms ? all_square_blocks(setup) : 0),
+      squares_(setup.options.norms ? setup.parameters.size() + 1 : 0) {}
 
 bool HostPasses::take(std::size_t parameter, const void* gradient, void*) {
   const Buffer view = setup_.gradient(parameter);
@@ -50,15 +89,18 @@ void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, dou
       std::memset(to, 0, count * size_of(wire.type));
     else
       encode_wire(reinterpret_cast<const float*>(values), storage.residual(arena, offset), factor,
-                  to, wire.type, count, part.unit, part.largest);
+                  to, wire.type, count, part.unit,
+                  sizes_.empty() ? nullptr : &sizes_[part.parameter]);
   }
 }
 
-void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts,
-                       GradientNorms* norms) {
+void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
   const Buffer wire = storage.travelling(setup_.layout, bucket);
+  overflowed_[bucket] = !anyway && storage.has_wire(arena) && wire.type == DType::f16 &&
+                        has_non_finite_f16(wire.data, wire.count);
+  if (overflowed_[bucket]) return;
   for (const StoredPart& part : parts) {
     const auto [offset, bytes] = part.piece;
     std::byte* const values = storage.gradients(arena) + offset;
@@ -69,7 +111,51 @@ void HostPasses::store(std::size_t bucket, std::span<const StoredPart> parts,
     if (storage.has_wire(arena))
       decode_wire(storage.travelling_at(setup_.layout, bucket, offset), wire.type, part.scale,
                   reinterpret_cast<float*>(values), bytes / sizeof(float));
-    if (norms != nullptr) norms->add(part.parameter, part.piece);
+  }
+}
+
+void HostPasses::forget_sizes() {
+  std::fill(sizes_.begin(), sizes_.end(), 0.0f);
+}
+
+void HostPasses::measure(std::span<const LoadedPart> parts, double factor) {
+  for (const LoadedPart& part : parts) {
+    const Buffer view = setup_.gradient(part.parameter);
+    sizes_[part.parameter] = largest_finite(static_cast<const float*>(view.data), view.count) *
+                             static_cast<float>(factor);
+  }
+}
+
+void HostPasses::drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) {
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  for (const auto& [parameter, piece, zero, unit] : parts)
+    if (float* const residual = setup_.storage.residual(arena, piece.offset);
+        residual != nullptr && !zero)
+      std::memset(residual, 0, piece.bytes);
+}
+
+void HostPasses::add_squares(std::span<const SquareRange> ranges) {
+  for (const auto& [arena, piece, block] : ranges) {
+    const DType type = setup_.layout.arenas[arena].type;
+    sum_squares(setup_.storage.gradients(arena) + piece.offset, type, piece.bytes / size_of(type),
+                block_sums_.data() + block);
+  }
+}
+
+void HostPasses::add_up_squares(std::span<const BlockSums> gradients) {
+  const std::span<const double> blocks(block_sums_);
+  std::size_t parameter = 0;
+  for (const auto& [first, count] : gradients)
+    squares_[parameter++] = total_of(blocks.subspan(first, count));
+  squares_.back() = total_of(std::span(squares_).first(gradients.size()));
+}
+
+void HostPasses::clip(double max_norm, double other_squares, void*) {
+  const double factor = clip_factor_of_squares(squares_.back() + other_squares, max_norm);
+  if (factor == 1) return;
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
+    const auto [type, bytes] = setup_.layout.arenas[arena];
+    multiply(setup_.storage.gradients(arena), type, bytes / size_of(type), factor);
   }
 }
 

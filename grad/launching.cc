@@ -4,14 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
 #include <rondo/agreement.h>
 #include <rondo/error.h>
-
-#include "grad/wire.h"
 
 namespace rondo::grad {
 
@@ -56,7 +53,9 @@ void Launcher::begin_step(const StepOptions& options) {
     ended_[bucket].store(0, std::memory_order_relaxed);
   const HeaderValues values = make_header(setup_.number, collector_.step(), options);
   std::copy(values.begin(), values.end(), header_.begin());
-  powers_.begin_step(sizes());
+  powers_.begin_step();
+  put_sizes();
+  setup_.passes->forget_sizes();
   // On a GPU it takes long to allocate. A rank that only gives zeros does so when it is needed.
   if (!options.unused.empty()) setup_.passes->make_room_to_save();
   const Buffer buffer = buffer_of(std::span<double>(header_));
@@ -104,7 +103,8 @@ void Launcher::run(std::size_t first) {
 
 void Launcher::launch(std::size_t bucket) {
   if (bucket == 0 && plan_.hints && !setup_.options.find_unused) usage_.start(collector_);
-  contribute(bucket);
+  collect_parts(bucket);
+  setup_.passes->load(bucket, parts_, plan_.wire_factor, tells_unused());
   char tag[32];
   const auto end = fmt::format_to_n(tag, sizeof tag, "gradients bucket {}", bucket).out;
   OpOptions options =
@@ -126,16 +126,15 @@ void Launcher::launch(std::size_t bucket) {
   });
 }
 
-// Makes the bytes that travel from the gradients.
-void Launcher::contribute(std::size_t bucket) {
+// What this rank gives to the bucket.
+void Launcher::collect_parts(std::size_t bucket) {
   parts_.clear();
   for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters) {
     const GradientPiece piece = setup_.layout.piece(bucket, parameter);
     if (piece.bytes != 0)
-      parts_.push_back({parameter, piece, contributes_zero(parameter),
-                        powers_.power_of(bucket, parameter), powers_.largest(parameter)});
+      parts_.push_back(
+          {parameter, piece, contributes_zero(parameter), powers_.power_of(bucket, parameter)});
   }
-  setup_.passes->load(bucket, parts_, plan_.wire_factor, tells_unused());
 }
 
 void Launcher::start_rest() {
@@ -195,15 +194,30 @@ bool Launcher::pending() const noexcept {
 }
 
 void Launcher::measure_sizes() {
-  for (std::size_t parameter = 0; parameter < powers_.count(); ++parameter)
-    if (!contributes_zero(parameter)) powers_.measure(parameter, plan_.wire_factor);
+  parts_.clear();
+  for (std::size_t parameter = 0; parameter < powers_.count(); ++parameter) {
+    const GradientPlace& place = setup_.layout.places[parameter];
+    if (place.bytes != 0 && setup_.storage.has_wire(place.arena) && !contributes_zero(parameter))
+      parts_.push_back({parameter, {place.offset, place.bytes}});
+  }
+  setup_.passes->measure(parts_, plan_.wire_factor);
+  if (const Buffer word = setup_.passes->spare_word(); word.count != 0) {
+    OpOptions options = setup_.operation_options("gradients measured");
+    options.stream = setup_.passes->stream();
+    setup_.communicator.all_reduce(word, word, ReduceOp::max, options).wait();
+  }
   compare_sizes();
   powers_.take_measured(sizes());
   measuring_ = false;
 }
 
+void Launcher::put_sizes() {
+  const std::span<const float> own = setup_.passes->sizes();
+  std::copy(own.begin(), own.end(), sizes().begin());
+}
+
 void Launcher::compare_sizes() {
-  powers_.put_measured(sizes());
+  put_sizes();
   const Buffer buffer = buffer_of(sizes());
   setup_.communicator
       .all_reduce(buffer, buffer, ReduceOp::sum, setup_.operation_options("gradients sizes"))
@@ -213,21 +227,16 @@ void Launcher::compare_sizes() {
 // The gradients are still this rank's own. The residuals of earlier roundings in this bucket are
 // dropped: they are less than half a digit of the gradients before these grew.
 void Launcher::send_again_if_too_large(std::size_t bucket) {
-  const Buffer wire = setup_.storage.travelling(setup_.layout, bucket);
-  if (powers_.count() == 0 || !has_non_finite_f16(wire.data, wire.count)) return;
   compare_sizes();
   if (!powers_.choose_again(bucket, sizes())) return;
-  const BucketRange& range = setup_.layout.buckets[bucket];
-  for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    float* const residual = setup_.storage.residual(range.arena, piece.offset);
-    if (residual != nullptr && piece.bytes != 0 && !contributes_zero(parameter))
-      std::memset(residual, 0, piece.bytes);
-  }
-  contribute(bucket);
-  setup_.communicator
-      .all_reduce(wire, wire, ReduceOp::sum, setup_.operation_options("gradients bucket again"))
-      .wait();
+  collect_parts(bucket);
+  setup_.passes->drop_residuals(bucket, parts_);
+  setup_.passes->load(bucket, parts_, plan_.wire_factor, false);
+  OpOptions options = setup_.operation_options("gradients bucket again");
+  options.stream = setup_.passes->stream();
+  const Buffer wire = setup_.storage.travelling(setup_.layout, bucket);
+  const Work work = setup_.communicator.all_reduce(wire, wire, ReduceOp::sum, options);
+  setup_.passes->await(work, true);
 }
 
 // All at once: then the communicator has an operation for each bucket after the first step, however

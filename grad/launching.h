@@ -60,7 +60,8 @@ class Launcher {
   // Waits for a bucket as Passes::await() does. Returns when it ended, or for a GPU when this
   // returned.
   Clock::time_point wait(std::size_t bucket, bool on_host);
-  // A sum of f16 that has overflowed travels once more, with smaller powers. Same on all ranks.
+  // For a bucket that has overflowed (Passes): if that comes from its powers, it travels once more
+  // with smaller ones. Same on all ranks.
   void send_again_if_too_large(std::size_t bucket);
   void release();  // all handles at once, after a step
 
@@ -88,10 +89,11 @@ class Launcher {
 
   bool header_arrived();
   void launch(std::size_t bucket);
-  void contribute(std::size_t bucket);
+  void collect_parts(std::size_t bucket);
   bool contributes_zero(std::size_t parameter) const noexcept {
     return plan_.silent || collector_.gives_nothing(parameter);
   }
+  void put_sizes();
   void measure_sizes();
   void compare_sizes();
   std::span<double> sizes() noexcept { return std::span(header_).subspan(header_elements); }

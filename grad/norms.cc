@@ -6,78 +6,92 @@
 #include <algorithm>
 #include <cmath>
 
-#include <rondo/convert.h>
-#include <rondo/error.h>
+#include "grad/square_sums.h"
 
 namespace rondo::grad {
 
-// Sums are kept in locals, so that the compiler may keep them in registers: the elements could
-// alias the members.
-template <class T>
-void SquareSum::add_values(const T* values, std::size_t count) noexcept {
-  const auto square = [](T value) {
-    return static_cast<double>(value) * static_cast<double>(value);
-  };
-  std::size_t at = 0;
-  for (; at < count && (elements_ + at) % partial_sums != 0; ++at)
-    sums_[(elements_ + at) % partial_sums] += square(values[at]);
-  std::array<double, partial_sums> sums = sums_;
-  for (; count - at >= partial_sums; at += partial_sums)
-    for (std::size_t i = 0; i < partial_sums; ++i) sums[i] += square(values[at + i]);
-  for (std::size_t i = 0; at < count; ++at, ++i) sums[i] += square(values[at]);
-  sums_ = sums;
-  elements_ += count;
+std::size_t all_square_blocks(const Setup& setup) {
+  std::size_t blocks = 0;
+  for (const Parameter& parameter : setup.parameters)
+    blocks += square_blocks(element_count(parameter));
+  return blocks;
 }
 
-void SquareSum::add(const void* piece, DType type, std::size_t first, std::size_t count) {
-  if (first == 0) *this = SquareSum();
-  if (first != elements_)
-    throw Error(
-        Errc::invalid_argument,
-        fmt::format(
-            "norm: this part of the gradient begins at element {}, but element {} comes next",
-            first, elements_));
-  if (type == DType::f64) return add_values(static_cast<const double*>(piece), count);
-  if (type == DType::f32) return add_values(static_cast<const float*>(piece), count);
-  if (type != DType::f16 && type != DType::bf16)
-    throw Error(Errc::invalid_argument,
-                fmt::format("norm: gradients of type {} have no norm; use f64, f32, f16 or bf16",
-                            name_of(type)));
-  std::array<float, 2048> tile;
-  for (std::size_t at = 0; at < count; at += tile.size()) {
-    const std::size_t now = std::min(tile.size(), count - at);
-    convert(static_cast<const std::byte*>(piece) + at * size_of(type), type, tile.data(),
-            DType::f32, now);
-    add_values(tile.data(), now);
+GradientNorms::GradientNorms(const Setup& setup) : setup_(setup) {
+  if (!setup.options.norms) return;
+  const std::size_t count = setup.parameters.size();
+  std::size_t first = 0, shared = 0;
+  for (std::size_t parameter = 0; parameter < count; ++parameter) {
+    blocks_.push_back({first, shared_blocks(parameter)});
+    first += square_blocks(elements(parameter));
+    shared += blocks_.back().shared.size();
   }
+  counted_.resize(count);
+  sums_.resize(count);
+  ranges_.reserve(count + shared);
 }
 
-double SquareSum::total() const noexcept {
-  return ((sums_[0] + sums_[4]) + (sums_[2] + sums_[6])) +
-         ((sums_[1] + sums_[5]) + (sums_[3] + sums_[7]));
+std::size_t GradientNorms::elements(std::size_t parameter) const {
+  return setup_.layout.places[parameter].bytes / size_of(setup_.parameters[parameter].type);
+}
+
+// Cuts do not change when buckets get another order.
+std::vector<std::size_t> GradientNorms::shared_blocks(std::size_t parameter) const {
+  const GradientPlace& place = setup_.layout.places[parameter];
+  const std::size_t element_bytes = size_of(setup_.parameters[parameter].type);
+  std::vector<std::size_t> blocks;
+  for (const std::size_t bucket : place.buckets) {
+    const std::size_t offset = setup_.layout.piece(bucket, parameter).offset;
+    const std::size_t cut = offset > place.offset ? (offset - place.offset) / element_bytes : 0;
+    if (cut % square_block != 0 && cut < elements(parameter)) blocks.push_back(cut / square_block);
+  }
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  return blocks;
 }
 
 void GradientNorms::begin_step() {
-  std::fill(squares_.begin(), squares_.end(), SquareSum());
+  std::fill(counted_.begin(), counted_.end(), true);
   other_squares_ = 0;
 }
 
-void GradientNorms::add(std::size_t parameter, const GradientPiece& piece) {
+void GradientNorms::add(std::size_t parameter, std::size_t first, std::size_t end) {
+  if (first >= end) return;
   const GradientPlace& place = setup_.layout.places[parameter];
-  const DType type = setup_.layout.arenas[place.arena].type;
-  const std::size_t first = (piece.offset - place.offset) / size_of(type);
-  if (first == squares_[parameter].elements())
-    squares_[parameter].add(setup_.storage.gradients(place.arena) + piece.offset, type, first,
-                            piece.bytes / size_of(type));
+  const std::size_t element_bytes = size_of(setup_.parameters[parameter].type);
+  ranges_.push_back({place.arena,
+                     {place.offset + first * element_bytes, (end - first) * element_bytes},
+                     blocks_[parameter].first + first / square_block});
 }
 
-void GradientNorms::add_rest(std::size_t parameter) {
-  const Buffer view = setup_.gradient(parameter);
-  SquareSum& squares = squares_[parameter];
-  const std::size_t first = squares.elements();
-  if (first == view.count) return;
-  squares.add(static_cast<const std::byte*>(view.data) + first * size_of(view.type), view.type,
-              first, view.count - first);
+void GradientNorms::add(std::size_t bucket) {
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  ranges_.clear();
+  for (const std::size_t parameter : range.parameters) {
+    if (!counted_[parameter]) continue;
+    const GradientPlace& place = setup_.layout.places[parameter];
+    const std::size_t element_bytes = size_of(setup_.parameters[parameter].type);
+    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
+    if (piece.bytes == 0) continue;
+    const std::size_t first = (piece.offset - place.offset) / element_bytes,
+                      end = first + piece.bytes / element_bytes;
+    add(parameter, (first + square_block - 1) / square_block * square_block,
+        end == elements(parameter) ? end : end / square_block * square_block);
+  }
+  for (const std::size_t parameter : range.completed) {
+    if (!counted_[parameter]) continue;
+    for (const std::size_t block : blocks_[parameter].shared)
+      add(parameter, block * square_block,
+          std::min((block + 1) * square_block, elements(parameter)));
+  }
+  setup_.passes->add_squares(ranges_);
+}
+
+void GradientNorms::end_step() {
+  for (std::size_t parameter = 0; parameter < sums_.size(); ++parameter)
+    sums_[parameter] = {blocks_[parameter].first,
+                        counted_[parameter] ? square_blocks(elements(parameter)) : 0};
+  setup_.passes->add_up_squares(sums_);
 }
 
 void GradientNorms::check_wanted(std::string_view call) const {
@@ -90,22 +104,18 @@ void GradientNorms::count(const Buffer& gradient) {
     setup_.refuse("count_in_norm(): the gradient is in device memory; copy it to the host");
   if (gradient.data == nullptr && gradient.count != 0)
     setup_.refuse("count_in_norm(): the gradient is null");
-  SquareSum squares;
-  squares.add(gradient.data, gradient.type, 0, gradient.count);
-  other_squares_ += squares.total();
+  other_squares_ += square_sum(gradient.data, gradient.type, gradient.count);
 }
 
 double GradientNorms::norm(std::size_t parameter) const {
   setup_.check_index("norm", parameter);
   check_wanted("norm()");
-  return std::sqrt(squares_[parameter].total());
+  return std::sqrt(setup_.passes->squares()[parameter]);
 }
 
 double GradientNorms::norm() const {
   check_wanted("norm()");
-  double squares = 0;
-  for (const SquareSum& sum : squares_) squares += sum.total();
-  return std::sqrt(squares + other_squares_);
+  return std::sqrt(setup_.passes->squares().back() + other_squares_);
 }
 
 }  // namespace rondo::grad

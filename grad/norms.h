@@ -1,65 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <rondo/types.h>
 
+#include "grad/passes.h"
 #include "grad/setup.h"
 
 namespace rondo::grad {
 
-// The sum of squares of one parameter's gradient, in f64. Element i is added to partial sum i % 8,
-// in rising order, and the partial sums are added as ((0+4)+(2+6)) + ((1+5)+(3+7)). So the bits
-// depend on the elements alone: not on the parts in which they come, the rank or the processor.
-// Nothing is allocated. Reentrant.
-class SquareSum {
- public:
-  // Adds elements [first, first + count) of the parameter: f64, f32, f16 or bf16, aligned as such.
-  // Parts come in rising order and without gaps; first == 0 begins anew. Throws
-  // Error(invalid_argument) otherwise.
-  void add(const void* piece, DType type, std::size_t first, std::size_t count);
-  double total() const noexcept;
-  std::size_t elements() const noexcept { return elements_; }  // seen so far
+// How many blocks of squares (square_order.h) the gradients have, in the order of parameters.
+std::size_t all_square_blocks(const Setup& setup);
 
- private:
-  static constexpr std::size_t partial_sums = 8;
-  template <class T>
-  void add_values(const T* values, std::size_t count) noexcept;
-
-  std::array<double, partial_sums> sums_{};
-  std::size_t elements_ = 0;
-};
-
-// The norms of the gradients of one step, added up while buckets arrive and are in the cache.
+// The norms of the gradients of one step. Squares are added up while buckets arrive. A block that
+// several buckets share waits for the last of them.
 //
 // Threads: the step thread (see Setup). Locks: none.
 // Failure: without GradientOptions::norms count() and the norms throw Error(invalid_argument).
+// Norms of gradients on a GPU wait for it, and throw what Passes::squares() throws.
 class GradientNorms {
  public:
-  explicit GradientNorms(const Setup& setup)
-      : setup_(setup), squares_(setup.options.norms ? setup.parameters.size() : 0) {}
+  explicit GradientNorms(const Setup& setup);
 
   void begin_step();
-  // A part that has just arrived. Squares are added in the order of addresses: a part that comes
-  // too early waits for add_rest().
-  void add(std::size_t parameter, const GradientPiece& piece);
-  void add_rest(std::size_t parameter);  // call it after the last part
+  // No rank has given this gradient: it counts 0 in this step.
+  void leave_out(std::size_t parameter) { counted_[parameter] = false; }
+  // Adds up what a bucket has brought. Call it again for all buckets when one has changed.
+  void add(std::size_t bucket);
+  void end_step();  // after the last bucket, and again when one has changed
   // A gradient outside of the buckets.
   void count(const Buffer& gradient);
 
   double norm() const;
   double norm(std::size_t parameter) const;
-
- private:
+  double other_squares() const noexcept { return other_squares_; }  // of what count() was given
   void check_wanted(std::string_view call) const;
 
+ private:
+  struct Blocks {
+    std::size_t first = 0;            // of the blocks of all gradients
+    std::vector<std::size_t> shared;  // of this gradient, those that lie in several buckets
+  };
+  std::vector<std::size_t> shared_blocks(std::size_t parameter) const;
+  std::size_t elements(std::size_t parameter) const;
+  // Elements [first, end) of a gradient.
+  void add(std::size_t parameter, std::size_t first, std::size_t end);
+
   const Setup& setup_;
-  std::vector<SquareSum> squares_;  // by parameter
-  double other_squares_ = 0;        // of gradients that are not in buckets
+  // By parameter; empty without norms.
+  std::vector<Blocks> blocks_;
+  std::vector<bool> counted_;
+  std::vector<SquareRange> ranges_;  // of the bucket that is being added
+  std::vector<BlockSums> sums_;      // by parameter
+  double other_squares_ = 0;         // of gradients that are not in buckets
 };
 
 }  // namespace rondo::grad

@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include <rondo/error.h>
 #include <rondo/parameters.h>
 
+#include "grad/device/value_copies.h"
+#include "grad/failure.h"
 #include "grad/parameter_check.h"
 
 namespace rondo {
@@ -52,23 +56,66 @@ class PendingBroadcasts {
   std::vector<Work> works_;
 };
 
-struct Pack {
+// Small tensors that travel together, those in host memory and those on GPUs alike, in the order of
+// the list: so ranks make the same packs wherever their tensors are.
+class Pack {
+ public:
   std::vector<const Parameter*> members;
-  std::vector<std::uint8_t> bytes;
 
-  void gather() {
+  Buffer buffer() const { return {data_, bytes_, DType::u8}; }
+  // Before the broadcast. with_values: of the root.
+  void make(grad::ValueCopies& copies, bool with_values) {
+    bytes_ = 0;
+    std::optional<int> device;
     for (const Parameter* each : members) {
-      const auto* const from = static_cast<const std::uint8_t*>(each->value);
-      bytes.insert(bytes.end(), from, from + bytes_of(*each));
+      bytes_ += bytes_of(*each);
+      if (each->device >= 0) device = each->device;
     }
+    if (device) {
+      data_ = pinned_.emplace(copies.pinned(*device, bytes_)).data();
+    } else {
+      memory_.resize(bytes_);
+      data_ = memory_.data();
+    }
+    if (!with_values) return;
+    for_each([&](const Parameter& each, std::byte* packed, std::size_t bytes) {
+      if (each.device < 0)
+        std::memcpy(packed, each.value, bytes);
+      else
+        copies.to_host(packed, each, bytes);
+    });
+    wait(copies);
   }
-  void scatter() const {
+  void scatter(grad::ValueCopies& copies) const {
+    for_each([&](const Parameter& each, const std::byte* packed, std::size_t bytes) {
+      if (each.device < 0)
+        std::memcpy(each.value, packed, bytes);
+      else
+        copies.to_gpu(each, packed, bytes);
+    });
+    wait(copies);
+  }
+
+ private:
+  template <class Visit>
+  void for_each(const Visit& visit) const {
     std::size_t at = 0;
     for (const Parameter* each : members) {
-      std::memcpy(each->value, bytes.data() + at, bytes_of(*each));
+      visit(*each, data_ + at, bytes_of(*each));
       at += bytes_of(*each);
     }
   }
+  void wait(grad::ValueCopies& copies) const {
+    std::set<int> devices;
+    for (const Parameter* each : members)
+      if (each->device >= 0) devices.insert(each->device);
+    for (const int device : devices) copies.wait(device);
+  }
+
+  std::vector<std::byte> memory_;
+  std::optional<device::PinnedMemory> pinned_;  // instead, with members on a GPU
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
 std::vector<Pack> packs_of(std::span<const Parameter> parameters) {
@@ -88,6 +135,7 @@ std::vector<Pack> packs_of(std::span<const Parameter> parameters) {
 }
 
 std::optional<grad::OwnProblem> problem_of_values(const Communicator& communicator,
+                                                  grad::ValueCopies& copies,
                                                   std::span<const Parameter> parameters, int root) {
   if (auto problem = grad::problem_of(parameters)) return problem;
   if (root < 0 || root >= communicator.size())
@@ -96,18 +144,27 @@ std::optional<grad::OwnProblem> problem_of_values(const Communicator& communicat
         fmt::format("broadcast_parameters: the root is {}, but the ranks are 0 to {}", root,
                     communicator.size() - 1)};
   for (const Parameter& each : parameters) {
-    if (each.device >= 0)
-      return grad::OwnProblem{
-          Errc::unsupported,
-          fmt::format("parameter '{}' is on device {}, but only host memory can be broadcast",
-                      each.name, each.device)};
     if (each.value == nullptr && element_count(each) != 0)
       return grad::OwnProblem{
           Errc::invalid_argument,
           fmt::format("parameter '{}' has no values to broadcast: Parameter::value is null",
                       each.name)};
+    if (each.device >= 0 && element_count(each) != 0)
+      if (auto problem = copies.problem_of(each)) return problem;
   }
   return std::nullopt;
+}
+
+// The other ranks wait for this one.
+template <class Function>
+void or_tell_all(Communicator& communicator, const Function& function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    grad::tell_all(communicator, fmt::format("rank {}: broadcast_parameters: {}",
+                                             communicator.rank(), error.what()));
+    throw;
+  }
 }
 
 }  // namespace
@@ -134,19 +191,23 @@ void check_parameters(Communicator& communicator, std::span<const Parameter> par
 
 void broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                           int root) {
-  grad::check_lists(communicator, parameters, problem_of_values(communicator, parameters, root));
+  grad::ValueCopies copies;
+  grad::check_lists(communicator, parameters,
+                    problem_of_values(communicator, copies, parameters, root));
+  const bool is_root = communicator.rank() == root;
   std::vector<Pack> packs = packs_of(parameters);
   PendingBroadcasts pending;  // destroyed before the packs
   for (Pack& pack : packs) {
-    pack.gather();
-    pending.start(communicator, buffer_of(std::span(pack.bytes)), root, pack.members.front()->name);
+    or_tell_all(communicator, [&] { pack.make(copies, is_root); });
+    pending.start(communicator, pack.buffer(), root, pack.members.front()->name);
   }
   for (const Parameter& each : parameters)
     if (bytes_of(each) >= small_bytes)
-      pending.start(communicator, {each.value, element_count(each), each.type}, root, each.name);
+      pending.start(communicator, {each.value, element_count(each), each.type, each.device}, root,
+                    each.name);
   pending.wait();
-  if (communicator.rank() != root)
-    for (const Pack& pack : packs) pack.scatter();
+  if (is_root) return;
+  for (const Pack& pack : packs) or_tell_all(communicator, [&] { pack.scatter(copies); });
 }
 
 }  // namespace rondo

@@ -13,16 +13,12 @@
 
 namespace rondo::grad {
 
-class GradientNorms;
-
 // The part of a gradient in a bucket, before it travels.
 struct LoadedPart {
   std::size_t parameter = 0;
   GradientPiece piece;
   bool zero = false;  // this rank gives zeros
-  // With f16 on the wire only: see encode_wire().
-  float unit = 1;
-  float* largest = nullptr;
+  float unit = 1;     // with f16 on the wire: see encode_wire()
 };
 
 // The same when it has arrived.
@@ -31,6 +27,19 @@ struct StoredPart {
   GradientPiece piece;
   bool untouched = false;  // no rank has given it: it stays as it was
   double scale = 1;        // of a wire type: what elements are multiplied by
+};
+
+// Elements whose squares are added up, block by block (square_order.h). They begin where a block of
+// their gradient does.
+struct SquareRange {
+  std::size_t arena = 0;
+  GradientPiece piece;
+  std::size_t block = 0;  // the first of them, among those of all gradients
+};
+
+// Where the sums of a gradient's blocks are. count 0: it counts 0.
+struct BlockSums {
+  std::size_t first = 0, count = 0;
 };
 
 // What the processor, or a GPU, does with the memory of gradient buckets (Storage): zeroing,
@@ -76,9 +85,41 @@ class Passes {
   virtual bool ends_in_finish() const noexcept = 0;
   // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
   virtual void await(const Work& work, bool on_host) = 0;
-  // Makes gradients of what has arrived. Adds norms up if they are given.
-  virtual void store(std::size_t bucket, std::span<const StoredPart> parts,
-                     GradientNorms* norms) = 0;
+  // Makes gradients of what has arrived. With f16 on the wire a bucket with an element that is
+  // infinite or NaN is left alone, so that this rank's gradients can be sent again; `anyway` stores
+  // it too.
+  virtual void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) = 0;
+
+  // With f16 on the wire; otherwise there are no sizes, and nothing overflows.
+  // A size is the largest finite element of a parameter that load() has sent, or measure() has
+  // seen, since forget_sizes(): before it is multiplied by the unit, and 0 without any.
+  virtual void forget_sizes() = 0;
+  // Parts are whole gradients of f32. factor: as in load().
+  virtual void measure(std::span<const LoadedPart> parts, double factor) = 0;
+  // A word on the GPU that no kernel uses. A collective on it, which comes after stream(), ends
+  // when all ranks have measured: it has a deadline, and ends when another rank fails. In host
+  // memory count is 0, and nothing need be waited for.
+  virtual Buffer spare_word() const noexcept = 0;
+  // Waits for the GPU if gradients have been measured or stored since the last wait: call it after
+  // store(), not between load() and store().
+  virtual std::span<const float> sizes() = 0;
+  // Whether store() has left this bucket alone. Waits likewise.
+  virtual bool overflowed(std::size_t bucket) = 0;
+  // Forgets what rounding has lost of these parts.
+  virtual void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) = 0;
+
+  // With GradientOptions::norms. The ranges of add_squares() are of one arena. add_up_squares() has
+  // an element for each parameter.
+  virtual void add_squares(std::span<const SquareRange> ranges) = 0;
+  virtual void add_up_squares(std::span<const BlockSums> gradients) = 0;
+  // The sum of squares of each gradient, and behind them that of all, as add_up_squares() has made
+  // them; at first 0. Waits for the GPU once after each add_up_squares(), and throws Error(system)
+  // if the GPU does not get there.
+  virtual std::span<const double> squares() = 0;
+  // Between steps, in the stream, without a wait for the GPU: multiplies all gradients as
+  // clip_factor_of_squares() says. other_squares: of gradients that are not in buckets.
+  virtual void clip(double max_norm, double other_squares, void* stream) = 0;
+
   // What is enqueued on the stream from here on comes after all that the step does with gradients
   // so far. No stream: this waits for it.
   virtual void complete(std::optional<void*> stream) = 0;

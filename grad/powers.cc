@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "grad/wire.h"
-
 namespace rondo::grad {
 
 namespace {
@@ -30,14 +28,7 @@ bool is_size(double size) {
 WirePowers::WirePowers(const Setup& setup)
     : setup_(setup),
       exponents_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
-      exponents_again_(exponents_.size()),
-      largest_(exponents_.size()) {}
-
-void WirePowers::begin_step(std::span<double> sizes) {
-  put_measured(sizes);
-  std::fill(largest_.begin(), largest_.end(), 0.0f);
-  again_.reset();
-}
+      exponents_again_(exponents_.size()) {}
 
 bool WirePowers::has_power(std::size_t parameter) const noexcept {
   const GradientPlace& place = setup_.layout.places[parameter];
@@ -52,17 +43,6 @@ bool WirePowers::take(std::span<const double> sizes, bool any_rank_gives) {
     all_known = all_known && has_power(parameter);
   }
   return all_known || !any_rank_gives;
-}
-
-void WirePowers::measure(std::size_t parameter, double factor) {
-  if (!setup_.storage.has_wire(setup_.layout.places[parameter].arena)) return;
-  const Buffer view = setup_.gradient(parameter);
-  largest_[parameter] =
-      largest_finite(static_cast<const float*>(view.data), view.count) * static_cast<float>(factor);
-}
-
-void WirePowers::put_measured(std::span<double> sizes) const {
-  std::copy(largest_.begin(), largest_.end(), sizes.begin());
 }
 
 // A gradient of zeros has no size, perhaps for ever (a frozen layer), and later steps must not wait

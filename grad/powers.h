@@ -22,9 +22,8 @@
 
 namespace rondo::grad {
 
-// The powers of two of one GradientBuckets. It starts no collectives: the launcher sends the sizes.
-// `sizes` below has one element for each parameter: before a collective the largest element of this
-// rank, after it the sum over ranks.
+// The powers of two of one GradientBuckets. It starts no collectives: the launcher sends the sizes
+// of Passes. `sizes` below has their sum over ranks for each parameter.
 //
 // Threads: the holder of the launcher's role, or the step thread while nobody has the role.
 // Locks: none. Failure: none.
@@ -35,13 +34,9 @@ class WirePowers {
   // How many sizes travel: one for each parameter, or none without f16 on the wire.
   std::size_t count() const noexcept { return exponents_.size(); }
 
-  // Writes the sizes that this rank sent in the step before, and forgets them.
-  void begin_step(std::span<double> sizes);
+  void begin_step() { again_.reset(); }
   // Reads the sums. Returns false when a parameter has no power yet, so that finish() must measure.
   bool take(std::span<const double> sizes, bool any_rank_gives);
-  // A rank multiplies its gradient by `factor` before it sends it.
-  void measure(std::size_t parameter, double factor);
-  void put_measured(std::span<double> sizes) const;
   // The same as take(), after all ranks have measured: afterwards every parameter has a power.
   void take_measured(std::span<const double> sizes);
 
@@ -51,10 +46,6 @@ class WirePowers {
 
   // What a gradient is multiplied by as it travels in this bucket; 1 without f16.
   float power_of(std::size_t bucket, std::size_t parameter) const noexcept;
-  // Where encode_wire() notes the largest element that this rank sends; null without f16.
-  float* largest(std::size_t parameter) noexcept {
-    return largest_.empty() ? nullptr : &largest_[parameter];
-  }
 
  private:
   bool has_power(std::size_t parameter) const noexcept;
@@ -63,7 +54,6 @@ class WirePowers {
   // By parameter; empty without f16.
   std::vector<std::optional<int>> exponents_;  // none: the size is not known yet
   std::vector<int> exponents_again_;           // the same, for again_
-  std::vector<float> largest_;        // finite element that this rank has sent since begin_step()
   std::optional<std::size_t> again_;  // the bucket that has travelled again and is being taken in
 };
 

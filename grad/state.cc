@@ -196,6 +196,28 @@ void GradientBuckets::State::count_in_norm(const Buffer& gradient) {
   finisher_.norms().count(gradient);
 }
 
+void GradientBuckets::State::clip(double max_norm, void* stream) {
+  finisher_.norms().check_wanted("clip()");
+  failure_.check();
+  if (collector_.phase() != Phase::idle)
+    setup_.refuse(fmt::format("clip() in step {}: call it after finish()", collector_.step()));
+  if (!(max_norm >= 0))
+    setup_.refuse(
+        fmt::format("clip(): the largest norm is {}, but it cannot be negative or NaN", max_norm));
+  setup_.passes->check_stream("clip()", stream);
+  try {
+    setup_.passes->clip(max_norm, finisher_.norms().other_squares(), stream);
+  } catch (...) {
+    failure_.keep_current(collector_.step());
+    throw;
+  }
+}
+
+const grad::GradientNorms& GradientBuckets::State::norms() const {
+  failure_.check();
+  return finisher_.norms();
+}
+
 void GradientBuckets::State::keep_trace(std::size_t steps) {
   if (collector_.phase() != Phase::idle)
     setup_.refuse("keep_trace() in a step: call it before begin_step() or after finish()");

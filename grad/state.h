@@ -51,7 +51,9 @@ class GradientBuckets::State {
   void end_accumulation() noexcept { --accumulations_; }
 
   void count_in_norm(const Buffer& gradient);
-  const grad::GradientNorms& norms() const noexcept { return finisher_.norms(); }
+  void clip(double max_norm, void* stream);
+  // Throws the failure if there is one: then it has no norms.
+  const grad::GradientNorms& norms() const;
   const grad::Statistics& statistics() const noexcept { return finisher_.statistics(); }
   void keep_trace(std::size_t steps);
   void save_trace(const std::string& path) const;

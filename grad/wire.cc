@@ -33,15 +33,9 @@ void keep_loss(const Tile& wanted, const Tile& given, float* residual, std::size
   for (std::size_t i = 0; i < count; ++i) residual[i] = lost_by(wanted[i], given[i]);
 }
 
-// Compares bits, which rise with the absolute value: compilers vectorize comparisons of integers.
 float larger_finite(const float* values, std::size_t count, float largest) noexcept {
-  constexpr std::uint32_t infinity = 0x7f800000;
   auto most = std::bit_cast<std::uint32_t>(largest);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
-    const std::uint32_t finite = bits < infinity ? bits : 0;
-    most = finite > most ? finite : most;
-  }
+  for (std::size_t i = 0; i < count; ++i) most = larger_finite(most, values[i]);
   return std::bit_cast<float>(most);
 }
 

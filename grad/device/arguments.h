@@ -11,19 +11,22 @@ namespace rondo::grad {
 // A part of a bucket that lies in one place, with addresses of its elements. Pieces of a launch
 // overlap only where `from` is `to`.
 struct DevicePiece {
-  const std::byte* from;  // null: zeros
-  std::byte* to;
-  std::byte* beside;    // null, or see the kernel
-  std::uint64_t count;  // Moves: bytes, a multiple of 2; otherwise elements
+  const std::byte* from;     // null: zeros
+  std::byte* to;             // null where the kernel writes no elements
+  std::byte* beside;         // null, or see the kernel
+  std::uint64_t count;       // of `from`. Moves: bytes, a multiple of 2; otherwise elements
+  float unit = 1;            // see the kernel
+  std::uint32_t number = 0;  // of its word
 };
 
-// All pieces of a launch take the same kernel and factor.
+// All pieces of a launch take the same kernel, factor and words.
 struct PieceArguments {
-  static constexpr std::size_t most = 126;
+  static constexpr std::size_t most = 101;
 
   DevicePiece pieces[most];
   std::uint32_t count;
   double factor;
+  std::uint32_t* words;  // see the kernel; may be null
 };
 static_assert(sizeof(PieceArguments) <= 4096, "what every GPU takes");
 

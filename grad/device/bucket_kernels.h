@@ -6,15 +6,39 @@
 #include <cstdint>
 #include <optional>
 
+#include <rondo/types.h>
+
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "grad/device/arguments.h"
+#include "grad/device/clip.h"
 #include "grad/parameter_check.h"
 
 namespace rondo::grad {
 
-// The kernels of kernels.h. move: Moves; to_bf16, from_bf16: with a factor.
-enum class BucketKernel : std::uint8_t { move, to_bf16, from_bf16 };
+// The kernels of kernels.h, in that order.
+enum class BucketKernel : std::uint8_t {
+  move,
+  to_bf16,
+  from_bf16,
+  to_f16,
+  from_f16,
+  measure,
+  find_overflow,
+  squares_f64,
+  squares_f32,
+  squares_f16,
+  squares_bf16,
+  add_blocks,
+  clip_f64,
+  clip_f32,
+  clip_f16,
+  clip_bf16
+};
+inline constexpr std::size_t bucket_kernels = 16;
+// The kernels for gradients of this type.
+BucketKernel squares_kernel(DType type) noexcept;
+BucketKernel clip_kernel(DType type) noexcept;
 
 // The kernels of gradient buckets on one GPU, which the object keeps. Thread-safe.
 class BucketKernels {
@@ -27,23 +51,28 @@ class BucketKernels {
   // Enqueues a launch. The context is current. Throws Error(system).
   void launch(BucketKernel kernel, const PieceArguments& arguments,
               device::StreamHandle stream) const;
+  void launch_clip(DType type, const ClipArguments& arguments, device::StreamHandle stream) const;
 
  private:
+  void launch(BucketKernel kernel, const void* arguments, unsigned blocks,
+              device::StreamHandle stream) const;
+
   device::Gpus gpus_;
   const device::Gpu& gpu_;
   device::Module module_;
-  std::array<device::FunctionHandle, 3> functions_{};
+  std::array<device::FunctionHandle, bucket_kernels> functions_{};
 };
 
 // Why BucketKernels cannot be made here; none if they can.
 std::optional<OwnProblem> problem_of_gpu(int ordinal);
 
-// Collects the pieces of one pass over a bucket. Pieces that lie back to back become one, and a
-// launch takes as many as fit: one for most buckets. Thread-bound. Throws as launch() does.
+// Collects the pieces of one pass over a bucket. Pieces that lie back to back become one, unless
+// they are summed up, and a launch takes as many as fit: one for most buckets. Thread-bound. Throws
+// as launch() does.
 class Launches {
  public:
   Launches(const BucketKernels& kernels, BucketKernel kernel, double factor,
-           device::StreamHandle stream) noexcept;
+           device::StreamHandle stream, std::uint32_t* words = nullptr) noexcept;
   void add(const DevicePiece& piece);
   void finish();  // after the last piece
 

@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include "device/pointer.h"
+#include "grad/device/await.h"
+#include "grad/norms.h"
 
 namespace rondo::grad {
 
 namespace {
-
-// How long finish() waits for the kernels behind the last copy: other work of the program may keep
-// the GPU busy.
-constexpr std::chrono::milliseconds longest_wait{60'000};
 
 device::StreamHandle handle_of(void* stream) noexcept {
   return static_cast<device::StreamHandle>(stream);
@@ -30,6 +28,9 @@ GpuPasses::GpuPasses(const Setup& setup, int ordinal)
       mark_(gpu()),
       last_(gpu()),
       given_(setup.parameters.size()) {
+  if (setup.options.norms)
+    block_sums_.emplace(gpu(), 8 * std::max<std::size_t>(1, all_square_blocks(setup)));
+  if (setup.options.norms || has_sizes()) results_.emplace(setup, gpu());
   readies_.reserve(given_.size());
   for (std::size_t i = 0; i < given_.size(); ++i) readies_.emplace_back(gpu());
 }
@@ -84,20 +85,31 @@ bool GpuPasses::take(std::size_t parameter, const void* gradient, void* stream) 
   return true;
 }
 
+// What the stream does with gradients comes after what Rondo has enqueued for them so far, and what
+// has become ready in this step.
+void GpuPasses::come_after_all(device::StreamHandle stream) {
+  for (std::size_t i = 0; i < given_.size(); ++i)
+    if (given_[i].pending) make_wait(stream, readies_[i]);
+  make_wait(stream, last_);
+}
+
+// What the stream does with gradients comes before what Rondo will enqueue.
+void GpuPasses::come_before_all(device::StreamHandle stream) {
+  record(last_, stream);
+  make_wait(stream_.get(), last_);
+}
+
 void GpuPasses::zero(void* stream) {
   const device::StreamHandle handle = handle_of(stream);
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < given_.size(); ++i)
-    if (given_[i].pending) make_wait(handle, readies_[i]);
-  make_wait(handle, last_);
+  come_after_all(handle);
   for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
     if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
       gpu().check(
           gpu().driver().set_bytes(address_of(setup_.storage.gradients(arena)), 0, bytes, handle),
           "cuMemsetD8Async");
-  record(last_, handle);
-  make_wait(stream_.get(), last_);
+  come_before_all(handle);
 }
 
 void GpuPasses::begin_step(void* stream, bool gives) {
@@ -174,13 +186,16 @@ void GpuPasses::load_plain(std::size_t arena, std::span<const LoadedPart> parts,
 void GpuPasses::load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  Launches launches(kernels_, BucketKernel::to_bf16, factor, stream_.get());
+  const bool f16 = has_sizes();
+  Launches launches(kernels_, f16 ? BucketKernel::to_f16 : BucketKernel::to_bf16, factor,
+                    stream_.get(), f16 ? results_->sizes_at() : nullptr);
   for (const LoadedPart& part : parts) {
     std::byte* const residual =
         reinterpret_cast<std::byte*>(storage.residual(arena, part.piece.offset));
     launches.add({source_of(arena, part),
                   storage.travelling_at(setup_.layout, bucket, part.piece.offset),
-                  part.zero ? nullptr : residual, part.piece.bytes / sizeof(float)});
+                  part.zero ? nullptr : residual, part.piece.bytes / sizeof(float), part.unit,
+                  f16 ? static_cast<std::uint32_t>(part.parameter) : 0});
   }
   launches.finish();
 }
@@ -193,24 +208,155 @@ void GpuPasses::await(const Work& work, bool on_host) {
     work.join(stream_.get());
 }
 
-void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, GradientNorms*) {
+void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
+  const device::Current current(gpu());
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  if (setup_.storage.has_wire(arena))
+    store_wire(bucket, parts, anyway);
+  else
+    store_plain(arena, parts);
+}
+
+void GpuPasses::store_plain(std::size_t arena, std::span<const StoredPart> parts) {
+  Launches launches(kernels_, BucketKernel::move, 1, stream_.get());
+  for (const StoredPart& part : parts)
+    if (const auto [offset, bytes] = part.piece; part.untouched)
+      launches.add(
+          {saved_at(arena, offset), setup_.storage.gradients(arena) + offset, nullptr, bytes});
+  launches.finish();
+}
+
+// The kernel that widens f16 looks by itself whether the bucket has overflowed: the host need not
+// wait for that before the end of finish().
+void GpuPasses::store_wire(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool wire = storage.has_wire(arena);
-  const device::Current current(gpu());
-  Launches launches(kernels_, wire ? BucketKernel::from_bf16 : BucketKernel::move,
-                    parts.empty() ? 1 : parts.front().scale, stream_.get());
+  const bool f16 = has_sizes();
+  std::uint32_t* const overflow = f16 && !anyway ? results_->overflow_at(bucket) : nullptr;
+  if (overflow != nullptr) {
+    const Buffer wire = storage.travelling(setup_.layout, bucket);
+    Launches find(kernels_, BucketKernel::find_overflow, 1, stream_.get(), overflow);
+    find.add({static_cast<const std::byte*>(wire.data), nullptr, nullptr, wire.count});
+    find.finish();
+  }
+  const double factor = f16 || parts.empty() ? 1 : parts.front().scale;
+  Launches launches(kernels_, f16 ? BucketKernel::from_f16 : BucketKernel::from_bf16, factor,
+                    stream_.get(), overflow);
   for (const StoredPart& part : parts) {
-    if (part.untouched == wire) continue;
+    if (part.untouched) continue;
     const auto [offset, bytes] = part.piece;
-    std::byte* const view = storage.gradients(arena) + offset;
-    if (wire)
-      launches.add({storage.travelling_at(setup_.layout, bucket, offset), view, nullptr,
-                    bytes / sizeof(float)});
-    else
-      launches.add({saved_at(arena, offset), view, nullptr, bytes});
+    // Powers of two, which an f32 has.
+    launches.add({storage.travelling_at(setup_.layout, bucket, offset),
+                  storage.gradients(arena) + offset, nullptr, bytes / sizeof(float),
+                  f16 ? static_cast<float>(part.scale) : 1});
   }
   launches.finish();
+  stale_ |= f16;
+}
+
+void GpuPasses::forget_sizes() {
+  if (!has_sizes()) return;
+  const device::Current current(gpu());
+  results_->forget_sizes(stream_.get());
+}
+
+void GpuPasses::measure(std::span<const LoadedPart> parts, double factor) {
+  const device::Current current(gpu());
+  Launches launches(kernels_, BucketKernel::measure, factor, stream_.get(), results_->sizes_at());
+  for (const LoadedPart& part : parts) {
+    await_ready(part.parameter);
+    launches.add({source_of(setup_.layout.places[part.parameter].arena, part), nullptr, nullptr,
+                  part.piece.bytes / sizeof(float), 1, static_cast<std::uint32_t>(part.parameter)});
+  }
+  launches.finish();
+  stale_ = true;
+}
+
+Buffer GpuPasses::spare_word() const noexcept {
+  return {results_->spare_word(), 1, DType::u32, gpu().ordinal()};
+}
+
+void GpuPasses::await_results() {
+  const device::Current current(gpu());
+  if (stale_) results_->fetch(stream_.get());
+  stale_ = false;
+  results_->await();
+}
+
+std::span<const float> GpuPasses::sizes() {
+  if (!has_sizes()) return {};
+  await_results();
+  return results_->sizes();
+}
+
+bool GpuPasses::overflowed(std::size_t bucket) {
+  if (!has_sizes()) return false;
+  await_results();
+  return results_->overflowed(bucket);
+}
+
+void GpuPasses::drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) {
+  const std::size_t arena = setup_.layout.buckets[bucket].arena;
+  const device::Current current(gpu());
+  for (const auto& [parameter, piece, zero, unit] : parts)
+    if (float* const residual = setup_.storage.residual(arena, piece.offset);
+        residual != nullptr && !zero)
+      gpu().check(gpu().driver().set_bytes(address_of(residual), 0, piece.bytes, stream_.get()),
+                  "cuMemsetD8Async");
+}
+
+std::byte* GpuPasses::block_sum_at(std::size_t block) const noexcept {
+  return reinterpret_cast<std::byte*>(block_sums_->address() + block * sizeof(double));
+}
+
+void GpuPasses::add_squares(std::span<const SquareRange> ranges) {
+  if (ranges.empty()) return;
+  const std::size_t arena = ranges.front().arena;
+  const DType type = setup_.layout.arenas[arena].type;
+  const device::Current current(gpu());
+  Launches launches(kernels_, squares_kernel(type), 1, stream_.get());
+  for (const SquareRange& range : ranges)
+    launches.add({setup_.storage.gradients(arena) + range.piece.offset, block_sum_at(range.block),
+                  nullptr, range.piece.bytes / size_of(type)});
+  launches.finish();
+}
+
+void GpuPasses::add_up_squares(std::span<const BlockSums> gradients) {
+  const device::Current current(gpu());
+  Launches launches(kernels_, BucketKernel::add_blocks, 1, stream_.get());
+  std::size_t parameter = 0;
+  for (const auto& [first, count] : gradients)
+    launches.add({count == 0 ? nullptr : block_sum_at(first), results_->square_at(parameter++),
+                  nullptr, count == 0 ? 1 : count});
+  launches.finish();
+  launches.add({results_->square_at(0), results_->square_at(parameter), nullptr, parameter});
+  launches.finish();
+  results_->fetch(stream_.get());
+  stale_ = false;
+}
+
+std::span<const double> GpuPasses::squares() {
+  const device::Current current(gpu());
+  results_->await();
+  return results_->squares();
+}
+
+void GpuPasses::clip(double max_norm, double other_squares, void* stream) {
+  const device::StreamHandle handle = handle_of(stream);
+  const device::Current current(gpu());
+  const std::lock_guard lock(mutex_);
+  come_after_all(handle);
+  const auto* const squares =
+      reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
+    const auto [type, bytes] = setup_.layout.arenas[arena];
+    if (bytes != 0)
+      kernels_.launch_clip(type,
+                           {setup_.storage.gradients(arena), bytes / size_of(type), squares,
+                            other_squares, max_norm},
+                           handle);
+  }
+  come_before_all(handle);
 }
 
 void GpuPasses::complete(std::optional<void*> stream) {
@@ -218,11 +364,7 @@ void GpuPasses::complete(std::optional<void*> stream) {
   await_all_ready();
   record(last_, stream_.get());
   if (stream) return make_wait(handle_of(*stream), last_);
-  const device::Status status = device::wait_for(last_, longest_wait);
-  if (status == device::not_ready)
-    throw Error(Errc::system, fmt::format("GPU {} does not run kernels: nothing has ended in {} s",
-                                          gpu().ordinal(), longest_wait.count() / 1000));
-  gpu().check(status, "the gradients' kernels");
+  await_gpu(gpu(), last_, "the gradients' kernels");
 }
 
 bool GpuPasses::settle(std::chrono::milliseconds time) noexcept {

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/objects.h"
 #include "grad/device/bucket_kernels.h"
+#include "grad/device/results.h"
 #include "grad/passes.h"
 #include "grad/setup.h"
 
@@ -15,18 +17,20 @@ namespace rondo::grad {
 
 // Passes on the GPU that the gradients are on. Its kernels run on one stream of its own, the bucket
 // stream, which each collective comes after and which then waits for its end. So what is on the
-// bucket stream never meets copies of the communicator. These orders join the program's streams:
+// bucket stream never meets copies of the communicator. Orders with the program's streams:
 //
-//   what                          | comes after                      | so that
-//   a bucket's load               | ready events of its parameters   | gradients are complete
-//   all loads of a step           | the stream of begin_step(), and  | nothing of the program uses
-//                                 | that of finish() for those that  | gradients that are not ready
-//                                 | become unused there              |
-//   zeroing, and a copy to a view | the last use; zeroing also after | no earlier work uses the
-//   view in a step that gives nothing  | ready events of its step         | the bucket stream |
-//   zeroing                          | loads find zeros the stream of finish()        | the last
-//   use, and ready events   | it finds the results, and may
-//                                 | that no load waits for           | use what it has given
+// - A bucket's load, and a measurement, come after the ready events of its parameters: then
+//   gradients are complete.
+// - All loads of a step come after the stream of begin_step(), and after that of finish() where
+//   gradients become unused there: the program uses none that nobody calls ready() for.
+// - A copy to a view, in a step that gives nothing, comes after the last use of gradients. Zeroing
+//   and clipping also come after the ready events of their step.
+// - The bucket stream comes after zeroing and clipping: later loads find their results.
+// - The stream of finish() comes after the last use, and after ready events that no load waits for:
+//   it finds the results, and may use what it has given.
+//
+// The host waits for kernels in complete() without a stream; for norms in squares(), once after
+// each step; and for f16 on the wire in overflowed() and sizes(), once in each finish() as a rule.
 //
 // Locks: one mutex, held while work is enqueued, which does not block. After the constructor only
 // make_room_to_save() allocates or makes objects of CUDA. After a failure kernels that wait for the
@@ -49,7 +53,17 @@ class GpuPasses final : public Passes {
   void* stream() const noexcept override { return stream_.get(); }
   bool ends_in_finish() const noexcept override { return false; }
   void await(const Work& work, bool on_host) override;
-  void store(std::size_t bucket, std::span<const StoredPart> parts, GradientNorms*) override;
+  void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) override;
+  void forget_sizes() override;
+  void measure(std::span<const LoadedPart> parts, double factor) override;
+  Buffer spare_word() const noexcept override;
+  std::span<const float> sizes() override;
+  bool overflowed(std::size_t bucket) override;
+  void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) override;
+  void add_squares(std::span<const SquareRange> ranges) override;
+  void add_up_squares(std::span<const BlockSums> gradients) override;
+  std::span<const double> squares() override;
+  void clip(double max_norm, double other_squares, void* stream) override;
   void complete(std::optional<void*> stream) override;
   bool settle(std::chrono::milliseconds time) noexcept override;
 
@@ -65,6 +79,8 @@ class GpuPasses final : public Passes {
   std::string who(std::string_view call) const;
   void make_wait(device::StreamHandle stream, const device::Event& event);
   void record(device::Event& event, device::StreamHandle stream);
+  void come_after_all(device::StreamHandle stream);
+  void come_before_all(device::StreamHandle stream);
   void await_ready(std::size_t parameter);
   void await_all_ready();
   // Where the bytes of a part come from.
@@ -72,6 +88,12 @@ class GpuPasses final : public Passes {
   const std::byte* source_of(std::size_t arena, const LoadedPart& part) const noexcept;
   void load_plain(std::size_t arena, std::span<const LoadedPart> parts, bool save);
   void load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor);
+  void store_plain(std::size_t arena, std::span<const StoredPart> parts);
+  void store_wire(std::size_t bucket, std::span<const StoredPart> parts, bool anyway);
+  bool has_sizes() const noexcept { return setup_.options.wire == DType::f16; }
+  void await_results();
+
+  std::byte* block_sum_at(std::size_t block) const noexcept;
 
   const Setup& setup_;
   const BucketKernels kernels_;
@@ -80,6 +102,11 @@ class GpuPasses final : public Passes {
   device::Event last_;                  // the last use of gradients by zero() or the bucket stream
   std::vector<device::Event> readies_;  // by parameter
   std::vector<std::optional<device::DeviceMemory>> saved_;  // by arena
+
+  // With norms: the sums of blocks. With them or f16 on the wire: what the host learns of a step.
+  std::optional<device::DeviceMemory> block_sums_;
+  std::optional<Results> results_;
+  bool stale_ = false;  // gradients have been measured or stored since results were fetched
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of gradient buckets, in one phase. All threads of the grid share the pieces of a
+// The kernels that go over the elements of buckets. All threads of the grid share the pieces of a
 // launch as if these lay back to back, so a launch of many small pieces keeps as many threads busy
 // as one of a large piece.
 #pragma once
@@ -10,48 +10,20 @@
 
 #include "base/short_floats.h"
 #include "device/phases.h"
+#include "device/raise.h"
 #include "grad/device/arguments.h"
+#include "grad/device/several.h"
+#include "grad/device/shares.h"
 #include "grad/wire_elements.h"
 
 namespace rondo::grad {
 namespace {
 
-// Length values that a thread loads and stores at once.
-template <class Value, std::size_t Length>
-struct alignas(sizeof(Value) * Length) Several {
-  Value at[Length];
-
-  RONDO_HD static Several load(const std::byte* from) noexcept {
-    Several values;
-    __builtin_memcpy(&values, __builtin_assume_aligned(from, alignof(Several)), sizeof values);
-    return values;
-  }
-  RONDO_HD void store(std::byte* to) const noexcept {
-    __builtin_memcpy(__builtin_assume_aligned(to, alignof(Several)), this, sizeof *this);
-  }
-};
-
-// Deals the elements of the pieces out to the threads of the grid.
-struct Shares {
-  const device::GridThread& thread;
-  std::uint64_t before = 0;  // what has been dealt out
-
-  // Calls body(i) for this thread's share of the numbers below count.
-  template <class Body>
-  RONDO_HD void each(std::uint64_t count, const Body& body) noexcept {
-    const std::uint64_t all = thread.all();
-    RONDO_ROLLED
-    for (std::uint64_t i = (thread.place() + all - before % all) % all; i < count; i += all)
-      body(i);
-    before += count;
-  }
-};
-
 // to = from. Before that beside = to, where there is a place: the former contents are saved.
 struct Moves {
   static constexpr std::size_t from_bytes = 1, to_bytes = 1, beside_bytes = 1;
 
-  RONDO_HD static void run(const DevicePiece& piece, double, Shares& shares) noexcept {
+  RONDO_HD static std::uint32_t run(const DevicePiece& piece, double, Shares& shares) noexcept {
     const auto all = reinterpret_cast<std::uintptr_t>(piece.from) |
                      reinterpret_cast<std::uintptr_t>(piece.to) |
                      reinterpret_cast<std::uintptr_t>(piece.beside);
@@ -61,6 +33,7 @@ struct Moves {
       in_units<Several<std::uint32_t, 1>>(piece, shares);
     else
       in_units<Half>(piece, shares);
+    return 0;
   }
 
  private:
@@ -82,14 +55,17 @@ struct Moves {
   }
 };
 
-// Converts packs of four elements, or single ones where the addresses do not allow packs.
+// Converts packs of four elements, or single ones where the addresses do not allow packs. A null
+// address allows all.
 template <class Conversion>
 struct Conversions {
   static constexpr std::size_t from_bytes = Conversion::from_bytes, to_bytes = Conversion::to_bytes,
                                beside_bytes = Conversion::beside_bytes;
 
-  RONDO_HD static void run(const DevicePiece& piece, double factor, Shares& shares) noexcept {
-    const Conversion conversion(factor);
+  // Returns what the thread has found out for the piece's word.
+  RONDO_HD static std::uint32_t run(const DevicePiece& piece, double factor,
+                                    Shares& shares) noexcept {
+    Conversion conversion(factor, piece.unit);
     const auto fits = [](const void* pointer, std::size_t bytes) {
       return reinterpret_cast<std::uintptr_t>(pointer) % (4 * bytes) == 0;
     };
@@ -99,18 +75,22 @@ struct Conversions {
     shares.each(packs, [&](std::uint64_t i) { conversion.template run<4>(piece, 4 * i); });
     shares.each(piece.count - 4 * packs,
                 [&](std::uint64_t i) { conversion.template run<1>(piece, 4 * packs + i); });
+    return conversion.found();
   }
 };
 
-// to (bf16) = from (f32) * factor + beside, rounded to nearest even; beside (f32, or null) = what
-// that has lost. Zeros leave it as it is. As encode_wire() with unit 1.
-class ToBF16 {
+// to (a short float) = (from (f32) * factor + beside) * unit, rounded to nearest even; beside (f32,
+// or null) = what that has lost. Zeros leave it as it is. As encode_wire(). Finds the largest
+// finite |from * factor + beside|, as the bits of an f32: they rise with the value.
+template <class Format>
+class Narrow {
  public:
   static constexpr std::size_t from_bytes = 4, to_bytes = 2, beside_bytes = 4;
 
-  RONDO_HD explicit ToBF16(double factor) noexcept : factor_(static_cast<float>(factor)) {}
+  RONDO_HD Narrow(double factor, float unit) noexcept
+      : factor_(static_cast<float>(factor)), unit_(unit), back_(1 / unit) {}
   template <std::size_t Length>
-  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) const noexcept {
+  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
     using Floats = Several<float, Length>;
     Several<std::uint16_t, Length> codes{};
     std::byte* const beside = piece.beside == nullptr ? nullptr : piece.beside + i * sizeof(float);
@@ -121,63 +101,151 @@ class ToBF16 {
       for (std::size_t k = 0; k < Length; ++k) {
         float wanted = times(values.at[k], factor_);
         if (beside != nullptr) wanted += rest.at[k];
-        const std::uint32_t code = base::BF16::encode(wanted);
+        most_ = larger_finite(most_, wanted);
+        const std::uint32_t code = Format::encode(wanted * unit_);
         codes.at[k] = static_cast<std::uint16_t>(code);
-        rest.at[k] = lost_by(wanted, base::BF16::decode(code));
+        rest.at[k] = lost_by(wanted, Format::decode(code) * back_);
       }
       if (beside != nullptr) rest.store(beside);
     }
     codes.store(piece.to + i * sizeof(std::uint16_t));
   }
+  RONDO_HD std::uint32_t found() const noexcept { return most_; }
 
  private:
-  const float factor_;
+  const float factor_, unit_, back_;
+  std::uint32_t most_ = 0;
 };
 
-// to (f32) = from (bf16) * factor, as decode_wire(). `beside` is null.
-class FromBF16 {
+// to (f32) = from (a short float) * factor * unit, as decode_wire(). One of the two is 1. `beside`
+// is null.
+template <class Format>
+class Widen {
  public:
   static constexpr std::size_t from_bytes = 2, to_bytes = 4, beside_bytes = 4;
 
-  RONDO_HD explicit FromBF16(double factor) noexcept : factor_(factor), narrow_(is_f32(factor)) {}
+  RONDO_HD Widen(double factor, float unit) noexcept
+      : factor_(factor * static_cast<double>(unit)), narrow_(is_f32(factor_)) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) const noexcept {
     using Codes = Several<std::uint16_t, Length>;
     const Codes codes = Codes::load(piece.from + i * sizeof(std::uint16_t));
     Several<float, Length> values;
     for (std::size_t k = 0; k < Length; ++k) {
-      const float value = base::BF16::decode(codes.at[k]);
+      const float value = Format::decode(codes.at[k]);
       values.at[k] = narrow_ ? times(value, static_cast<float>(factor_)) : times(value, factor_);
     }
     values.store(piece.to + i * sizeof(float));
   }
+  RONDO_HD std::uint32_t found() const noexcept { return 0; }
 
  private:
   const double factor_;
   const bool narrow_;
 };
 
-template <class Kernel>
-struct Pieces {
-  using Arguments = PieceArguments;
-  struct Shared {};
-  static constexpr int phases = 1;
+// Finds the largest finite |from (f32) * factor|, as Narrow does.
+class Measure {
+ public:
+  static constexpr std::size_t from_bytes = 4, to_bytes = 1, beside_bytes = 1;
 
-  RONDO_HD static void run(int, const Arguments& arguments, Shared&,
-                           const device::GridThread& thread) noexcept {
-    Shares shares{thread};
-    RONDO_ROLLED
-    for (std::uint32_t piece = 0; piece < arguments.count; ++piece)
-      Kernel::run(arguments.pieces[piece], arguments.factor, shares);
+  RONDO_HD Measure(double factor, float) noexcept : factor_(static_cast<float>(factor)) {}
+  template <std::size_t Length>
+  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
+    const auto values = Several<float, Length>::load(piece.from + i * sizeof(float));
+    for (std::size_t k = 0; k < Length; ++k)
+      most_ = larger_finite(most_, times(values.at[k], factor_));
   }
+  RONDO_HD std::uint32_t found() const noexcept { return most_; }
+
+ private:
+  const float factor_;
+  std::uint32_t most_ = 0;
+};
+
+// Finds 1 where an f16 is infinite or NaN.
+class FindOverflow {
+ public:
+  static constexpr std::size_t from_bytes = 2, to_bytes = 1, beside_bytes = 1;
+
+  RONDO_HD FindOverflow(double, float) noexcept {}
+  template <std::size_t Length>
+  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
+    const auto codes = Several<std::uint16_t, Length>::load(piece.from + i * sizeof(std::uint16_t));
+    for (std::size_t k = 0; k < Length; ++k)
+      if ((codes.at[k] & base::F16::infinity) == base::F16::infinity) found_ = 1;
+  }
+  RONDO_HD std::uint32_t found() const noexcept { return found_; }
+
+ private:
+  std::uint32_t found_ = 0;
+};
+
+// What all kernels over pieces have.
+template <class Kernel>
+struct EachPiece {
+  using Arguments = PieceArguments;
 
   template <class Visit>
   static void for_each_pointer(Arguments& arguments, Visit&& visit) {
+    std::uint32_t words = 0;
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
       DevicePiece& piece = arguments.pieces[i];
+      words = piece.number < words ? words : piece.number + 1;
       if (piece.from != nullptr) visit(piece.from, piece.count * Kernel::from_bytes);
-      visit(piece.to, piece.count * Kernel::to_bytes);
+      if (piece.to != nullptr) visit(piece.to, piece.count * Kernel::to_bytes);
       if (piece.beside != nullptr) visit(piece.beside, piece.count * Kernel::beside_bytes);
+    }
+    if (arguments.words != nullptr) visit(arguments.words, words * sizeof(std::uint32_t));
+  }
+};
+
+// Writes elements. With words, a piece whose word is not 0 is left out.
+template <class Kernel>
+struct Pieces : EachPiece<Kernel> {
+  struct Shared {};
+  static constexpr int phases = 1;
+
+  RONDO_HD static void run(int, const PieceArguments& arguments, Shared&,
+                           const device::GridThread& thread) noexcept {
+    Shares shares{thread};
+    RONDO_ROLLED
+    for (std::uint32_t i = 0; i < arguments.count; ++i) {
+      const DevicePiece& piece = arguments.pieces[i];
+      if (arguments.words != nullptr && arguments.words[piece.number] != 0) continue;
+      (void)Kernel::run(piece, arguments.factor, shares);
+    }
+  }
+};
+
+// Also finds a number out about each piece, and raises the piece's word to it. The threads of a
+// block first agree on it: words are far away.
+template <class Kernel>
+struct FindingPieces : EachPiece<Kernel> {
+  struct Shared {
+    std::uint32_t found[PieceArguments::most];
+  };
+  static constexpr int phases = 3;
+
+  RONDO_HD static void run(int phase, const PieceArguments& arguments, Shared& shared,
+                           const device::GridThread& thread) noexcept {
+    if (phase == 1) return find(arguments, shared, thread);
+    for (std::uint32_t i = thread.index; i < arguments.count; i += thread.threads) {
+      if (phase == 0)
+        shared.found[i] = 0;
+      else if (shared.found[i] != 0)
+        device::raise(arguments.words[arguments.pieces[i].number], shared.found[i]);
+    }
+  }
+
+ private:
+  RONDO_HD static void find(const PieceArguments& arguments, Shared& shared,
+                            const device::GridThread& thread) noexcept {
+    Shares shares{thread};
+    RONDO_ROLLED
+    for (std::uint32_t i = 0; i < arguments.count; ++i) {
+      const std::uint32_t found = Kernel::run(arguments.pieces[i], arguments.factor, shares);
+      if (found != 0) device::raise(shared.found[i], found);
     }
   }
 };

@@ -69,8 +69,7 @@ struct RONDO_API GradientOptions {
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever
   // they meet. None: gradients travel in their own type. With f16 each parameter is multiplied by
-  // its own power of two, so that small gradients keep their digits and sums do not overflow. Not
-  // f16 on a GPU.
+  // its own power of two, so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
   // What rounding to the wire type loses is added in the next step; needs wire.
   bool error_feedback = false;
@@ -78,7 +77,7 @@ struct RONDO_API GradientOptions {
   bool find_unused = false;
   // After the first synchronized step buckets start in rank 0's order of readiness.
   bool rebuild = true;
-  bool norms = false;                     // norms are computed as buckets arrive; not on a GPU
+  bool norms = false;                     // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
   // finish() calls it on its own thread, in the order of buckets, while later buckets are under way
   // (with find_unused: once all have arrived). finish() throws its exception again after the step.
@@ -129,9 +128,9 @@ struct StepOptions {
 //   kernels of the backward pass add to buckets.gradient(i); then buckets.ready_on(i, any stream)
 //   buckets.finish_on(stream);  // kernels on `stream` find averages from here on: the optimizer
 //
-// The host waits for the GPU only in finish(). finish_on() returns when the last copy is enqueued.
-// Other streams that use gradients must come after that one. A stream that is being captured is
-// refused with Error(unsupported). Host memory ignores streams.
+// The host waits for the GPU only in finish(), and in norm() after finish_on(). finish_on() returns
+// when the last copy is enqueued. Other streams that use gradients must come after that one. A
+// stream that is being captured is refused with Error(unsupported). Host memory ignores streams.
 //
 //   Wrong: buckets.finish_on(a); optimizer on stream b
 //   Right: the same with an event of stream a for which b waits, or buckets.finish_on(b)
@@ -153,8 +152,7 @@ class RONDO_API GradientBuckets {
  public:
   // Collective: compares parameters and options of all ranks, and whether gradients are on GPUs.
   // Throws Error(mismatch, invalid_argument), on every rank even if only one of them is wrong;
-  // Error(unsupported) for norms or f16 on the wire on a GPU, without a CUDA driver, and in a build
-  // without kernels for GPUs.
+  // for a GPU Error(unsupported) without a CUDA driver, and in a build without kernels for GPUs.
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
@@ -197,7 +195,8 @@ class RONDO_API GradientBuckets {
   // gradient was not ready, with its rank and parameter.
   void finish();
   // On a GPU: makes the stream wait for all gradients, instead of the host. A failure after that is
-  // thrown by a later call.
+  // thrown by a later call. With f16 on the wire the host waits until all sums have arrived: ranks
+  // must know whether one has overflowed.
   void finish_on(void* stream);
   // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish. On a
   // GPU it is ordered by the legacy default stream.
@@ -228,7 +227,9 @@ class RONDO_API GradientBuckets {
   };
 
   // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits
-  // on all ranks) and of one; no pass over memory.
+  // on all ranks) and of one; no pass over memory. After finish_on() the first call waits for the
+  // GPU, and throws Error(system) if that does not get there within a minute. Throws the failure of
+  // a step that has failed.
   double norm() const;
   double norm(std::size_t parameter) const;
   // Adds a gradient outside of the buckets to norm(), finite() and clip_factor() until the next
@@ -243,6 +244,13 @@ class RONDO_API GradientBuckets {
   // The factor that makes the norm at most max_norm: min(1, max_norm / (norm() + 1e-6)), as in
   // PyTorch. Valid only if finite(): 0 x infinity is NaN.
   double clip_factor(double max_norm) const;
+  // Multiplies all gradients in buckets by that factor; leaves them as they are if not finite().
+  // Norms stay those of before. Once after finish(), between steps. A program that multiplies as
+  // its optimizer reads saves this pass. On a GPU the factor is computed there, the host waits for
+  // nothing, and it is ordered by the stream as zero_on() is. Throws Error(invalid_argument) in a
+  // step, for a norm that is negative or NaN, or without GradientOptions::norms.
+  void clip(double max_norm);
+  void clip_on(double max_norm, void* stream);
 
   // The last synchronized step, by bucket and as a whole.
   std::span<const BucketStatistics> statistics() const noexcept;

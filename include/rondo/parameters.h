@@ -29,7 +29,9 @@ RONDO_API std::size_t element_count(const Parameter& parameter);
 // 'fc.weight' is f32 [10, 64] on ranks 0, 1, 3, but f32 [10, 32] on rank 2".
 RONDO_API void check_parameters(Communicator& communicator, std::span<const Parameter> parameters);
 
-// Copies root's values to all ranks, after check_parameters. Collective. Throws Error.
+// Copies root's values to all ranks, after check_parameters. Collective. Throws Error. A parameter
+// is on a GPU on all ranks, or in host memory on all; values on a GPU are complete when its legacy
+// default stream has reached the call, and arrive before it returns.
 RONDO_API void broadcast_parameters(Communicator& communicator,
                                     std::span<const Parameter> parameters, int root = 0);
 

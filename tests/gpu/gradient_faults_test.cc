@@ -161,6 +161,28 @@ TEST_CASE("a gradient may go when finish() has failed", "[gradients]") {
   }));
 }
 
+// The first step of f16 needs sizes, which the GPU does not come to measure.
+TEST_CASE("a step on a GPU that measures ends at its deadline", "[gradients]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(fault_setup(), "measure", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    GradientOptions options;
+    options.deadline = 300ms;
+    options.wire = DType::f16;
+    GradientBuckets buckets = buckets_on(c, on, options);
+    const auto began = std::chrono::steady_clock::now();
+    if (c.rank() == 1) fake.hold(stream.get());
+    buckets.begin_step({.stream = stream.get()});
+    for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
+    refused(Errc::deadline_exceeded, "which has not yet done the work",
+            [&] { buckets.finish_on(stream.get()); });
+    expect(std::chrono::steady_clock::now() - began < 5s, "it waited for the stream");
+    fake.let_go(stream.get());
+    settle(on, stream);
+  }));
+}
+
 // The stream goes on long after the destructor.
 TEST_CASE("buckets end in bounded time beside a stream that does not move",
           "[gradients][abandons]") {
@@ -195,13 +217,15 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move",
 TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew", "[gradients]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
+  const DType wire = GENERATE(DType::bf16, DType::f16);
   constexpr const char* makers[] = {"cuEventCreate", "cuStreamCreateWithPriority", "cuMemAlloc",
                                     "cuMemHostAlloc", "cuModuleGetFunction"};
   CHECK_NOTHROW(run_on_gpus(fault_setup(1), "blocking", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     GradientOptions options;
-    options.wire = DType::bf16;
+    options.wire = wire;
     options.error_feedback = true;
+    options.norms = wire == DType::f16;
     GradientBuckets buckets(c, parameters_of(std::vector<Shape>(400, {1000}), on.gpu().ordinal()),
                             options);
     unsigned long made = 0, launched = 0;
@@ -219,8 +243,13 @@ TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew"
       expect(step < 3 || now == made, "objects of CUDA were made");
       made = now;
     }
-    // 1.6 MB of gradients: a bucket of 1 MiB and a smaller one.
-    expect(buckets.statistics().size() == 2 && launched == 4, "one kernel to load, one to store");
+    // 1.6 MB of gradients: a bucket of 1 MiB and a smaller one. Sizes for f16, and norms, go
+    // parameter by parameter, and a kernel takes 101 of them: for the two buckets it takes five
+    // kernels to load, two to look for overflow, two to store (all powers are alike), five to
+    // square, and then five to add up.
+    expect(buckets.statistics().size() == 2, "two buckets");
+    expect(launched == (wire == DType::bf16 ? 4 : 5 + 2 + 2 + 5 + 5),
+           [&] { return std::to_string(launched) + " kernels"; });
     settle(on, stream);
   }));
 }

@@ -3,13 +3,17 @@
 // The kernels of gradient buckets, run on the processor, against what the processor does itself:
 // every tail and alignment, several pieces, hard numbers.
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
+
+#include <rondo/convert.h>
 
 #include "catch.h"
 #include "gpu/gradients.h"
 #include "grad/device/image.h"
 #include "grad/device/kernels.h"
+#include "grad/square_sums.h"
 #include "grad/wire.h"
 #include "support/device_kernels.h"
 #include "support/draw.h"
@@ -22,11 +26,12 @@ constexpr std::size_t lengths[] = {1, 2, 3, 4, 5, 8, 31, 64, 1001, 5000};
 constexpr std::byte untouched{0xa5};
 
 void run_kernel(std::string_view name, std::span<const grad::DevicePiece> pieces, double factor,
-                unsigned blocks) {
+                unsigned blocks, std::uint32_t* words = nullptr) {
   grad::PieceArguments arguments{};
   std::ranges::copy(pieces, arguments.pieces);
   arguments.count = static_cast<std::uint32_t>(pieces.size());
   arguments.factor = factor;
+  arguments.words = words;
   const HostKernel* const kernel = find_host_kernel(name);
   REQUIRE(kernel != nullptr);
   REQUIRE(kernel->argument_bytes == sizeof arguments);
@@ -68,9 +73,26 @@ void fill_floats(std::byte* to, std::size_t count, Draw& draw) {
   }
 }
 
+struct KernelCase {
+  DType type;
+  std::string_view kernel;
+};
+
+void fill_elements(std::byte* to, DType type, std::size_t count, Draw& draw) {
+  for (std::size_t i = 0; i < count; ++i) {
+    // Finite numbers of every size.
+    std::uint64_t bits = draw(std::uint64_t{1} << 63);
+    const std::size_t bytes = size_of(type);
+    std::byte* const element = to + i * bytes;
+    std::memcpy(element, &bits, bytes);
+    element[bytes - 1] = (element[bytes - 1] & std::byte{0x83}) | std::byte{0x38};
+  }
+}
+
 // Which NaN a result is, is not defined.
-bool same_codes(const std::byte* got, const std::vector<std::uint16_t>& wanted) {
-  const auto is_nan = [](std::uint16_t code) { return (code & 0x7fff) > 0x7f80; };
+bool same_codes(const std::byte* got, const std::vector<std::uint16_t>& wanted, DType type) {
+  const int infinity = type == DType::f16 ? 0x7c00 : 0x7f80;
+  const auto is_nan = [infinity](std::uint16_t code) { return (code & 0x7fff) > infinity; };
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     std::uint16_t code = 0;
     std::memcpy(&code, got + i * sizeof code, sizeof code);
@@ -126,10 +148,126 @@ TEST_CASE("kernels of gradients round as the processor does", "[gradients]") {
         {nullptr, to.data() + 2 * length, nullptr, length}};
     run_kernel("rondo_grad_to_bf16", pieces, factor, 2);
     const std::vector<std::byte> zeros(2 * length);
-    CHECK(same_codes(to.data(), wanted));
+    CHECK(same_codes(to.data(), wanted, DType::bf16));
     CHECK(same(to.data() + 2 * length, zeros.data(), 2 * length));
     CHECK(same(rest.data(), reinterpret_cast<const std::byte*>(residual.data()), 4 * length));
     CHECK((to.is_whole() && rest.is_whole()));
+  }
+}
+
+// Units as they follow from sizes, and those of the smallest and the largest gradients.
+TEST_CASE("kernels of gradients round to f16 and measure as the processor does", "[gradients]") {
+  const std::size_t from_shift = GENERATE(0, 4), to_shift = GENERATE(0, 2);
+  const double factor = GENERATE(1.0, 1.0 / 3, 0.125);
+  const bool feedback = GENERATE(false, true);
+  Draw draw(from_shift + to_shift);
+  for (const std::size_t length : lengths) {
+    for (const float unit : {1.0F, 0x1p-20F, 0x1p100F, 0x1p-100F}) {
+      Range from(4 * length, from_shift), rest(4 * length, 0), to(4 * length, to_shift);
+      fill_floats(from.data(), length, draw);
+      fill_floats(rest.data(), length, draw);
+      std::vector<float> gradient(length), residual(length);
+      std::vector<std::uint16_t> wanted(length);
+      std::memcpy(gradient.data(), from.data(), 4 * length);
+      std::memcpy(residual.data(), rest.data(), 4 * length);
+      float largest = 0;
+      grad::encode_wire(gradient.data(), feedback ? residual.data() : nullptr, factor,
+                        wanted.data(), DType::f16, length, unit, &largest);
+      const grad::DevicePiece pieces[] = {
+          {from.data(), to.data(), feedback ? rest.data() : nullptr, length, unit, 2},
+          {nullptr, to.data() + 2 * length, nullptr, length, unit, 0}};
+      std::uint32_t words[] = {0, 7, 0};
+      run_kernel("rondo_grad_to_f16", pieces, factor, 3, words);
+      const std::vector<std::byte> zeros(2 * length);
+      CHECK(same_codes(to.data(), wanted, DType::f16));
+      CHECK(same(to.data() + 2 * length, zeros.data(), 2 * length));
+      CHECK(same(rest.data(), reinterpret_cast<const std::byte*>(residual.data()), 4 * length));
+      CHECK((to.is_whole() && rest.is_whole()));
+      CHECK((words[0] == 0 && words[1] == 7));
+      CHECK(std::bit_cast<float>(words[2]) == largest);
+      // A word only rises.
+      words[0] = std::bit_cast<std::uint32_t>(3e38F);
+      const grad::DevicePiece measured[] = {{from.data(), nullptr, nullptr, length, 1, 1},
+                                            {from.data(), nullptr, nullptr, length, 1, 0}};
+      words[1] = 0;
+      run_kernel("rondo_grad_measure", measured, factor, 2, words);
+      CHECK(std::bit_cast<float>(words[1]) ==
+            grad::largest_finite(gradient.data(), length) * static_cast<float>(factor));
+      CHECK(std::bit_cast<float>(words[0]) >= 3e38F);
+    }
+  }
+}
+
+TEST_CASE("kernels of gradients find f16 that are infinite or NaN, and do not widen those",
+          "[gradients]") {
+  const std::size_t shift = GENERATE(0, 2), to_shift = GENERATE(0, 4);
+  Draw draw(shift);
+  for (const std::size_t length : lengths) {
+    Range from(2 * length, shift), to(4 * length, to_shift);
+    std::vector<std::uint16_t> codes(length);
+    for (std::uint16_t& code : codes)
+      code = static_cast<std::uint16_t>(draw(0x7c00) | draw(2) << 15);
+    for (const int bad : {0, 0x7c00, 0xfc00, 0x7e01}) {
+      const std::size_t place = draw(length);
+      if (bad != 0) codes[place] = static_cast<std::uint16_t>(bad);
+      std::memcpy(from.data(), codes.data(), 2 * length);
+      std::uint32_t words[] = {5, 0};
+      const grad::DevicePiece found{from.data(), nullptr, nullptr, length, 1, 1};
+      run_kernel("rondo_grad_find_overflow", std::span(&found, 1), 1, 2, words);
+      CHECK(words[0] == 5);
+      REQUIRE(words[1] == (bad != 0 ? 1 : 0));
+      CHECK(grad::has_non_finite_f16(codes.data(), length) == (bad != 0));
+      const grad::DevicePiece piece{from.data(), to.data(), nullptr, length, 0x1p-9F, 1};
+      const std::vector<std::byte> before(to.data(), to.data() + 4 * length);
+      run_kernel("rondo_grad_from_f16", std::span(&piece, 1), 1, 2, words);
+      if (bad != 0) {
+        CHECK(same(to.data(), before.data(), 4 * length));
+        continue;
+      }
+      std::vector<float> wanted(length);
+      grad::decode_wire(codes.data(), DType::f16, 0x1p-9, wanted.data(), length);
+      CHECK(same(to.data(), reinterpret_cast<const std::byte*>(wanted.data()), 4 * length));
+      CHECK(to.is_whole());
+    }
+  }
+}
+
+TEST_CASE("kernels of gradients clip as the processor's arithmetic does", "[gradients]") {
+  const auto [type, kernel] = GENERATE(KernelCase{DType::f64, "rondo_grad_clip_f64"},
+                                       KernelCase{DType::f32, "rondo_grad_clip_f32"},
+                                       KernelCase{DType::f16, "rondo_grad_clip_f16"},
+                                       KernelCase{DType::bf16, "rondo_grad_clip_bf16"});
+  const std::size_t bytes = size_of(type);
+  Draw draw(bytes);
+  const HostKernel* const clip = find_host_kernel(kernel);
+  REQUIRE(clip != nullptr);
+  for (const std::size_t length : lengths) {
+    for (const double squares : {9.0, 1e-3, HUGE_VAL, std::nan("")}) {
+      Range values(bytes * length, 0);
+      fill_elements(values.data(), type, length, draw);
+      std::vector<std::byte> wanted(values.data(), values.data() + bytes * length);
+      const double factor = grad::clip_factor_of_squares(squares + 7, 2);
+      CHECK(factor == (std::isfinite(squares) ? 2 / (std::sqrt(squares + 7) + 1e-6) : 1));
+      for (std::size_t i = 0; i < length; ++i) {
+        std::byte* const element = wanted.data() + i * bytes;
+        if (type == DType::f64) {
+          double value = 0;
+          std::memcpy(&value, element, bytes);
+          value *= factor;
+          std::memcpy(element, &value, bytes);
+        } else {
+          float value = 0;
+          convert(element, type, &value, DType::f32, 1);
+          value = static_cast<float>(static_cast<double>(value) * factor);
+          convert(&value, DType::f32, element, type, 1);
+        }
+      }
+      const grad::ClipArguments arguments{values.data(), length, &squares, 7, 2};
+      REQUIRE(clip->argument_bytes == sizeof arguments);
+      clip->run(&arguments, 2, device::block_threads, same_address);
+      CHECK(same(values.data(), wanted.data(), wanted.size()));
+      CHECK(values.is_whole());
+    }
   }
 }
 
@@ -153,8 +291,53 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gradients]") {
   }
 }
 
+TEST_CASE("kernels of gradients add squares as the processor does", "[gradients]") {
+  const auto [type, kernel] = GENERATE(KernelCase{DType::f64, "rondo_grad_squares_f64"},
+                                       KernelCase{DType::f32, "rondo_grad_squares_f32"},
+                                       KernelCase{DType::f16, "rondo_grad_squares_f16"},
+                                       KernelCase{DType::bf16, "rondo_grad_squares_bf16"});
+  const std::size_t bytes = size_of(type);
+  Draw draw(bytes);
+  for (const std::size_t length :
+       {1, 7, 8, 9, 127, 128, 129, 4095, 4096, 4097, 8191, 8200, 20'000}) {
+    for (const std::size_t shift : {0, 8, 2}) {
+      if (shift % bytes != 0) continue;
+      // Two pieces, at any address of an element, in one launch.
+      Range first(length * bytes, shift), second((length + 5) * bytes, 0);
+      fill_elements(first.data(), type, length, draw);
+      fill_elements(second.data(), type, length + 5, draw);
+      const std::size_t blocks = grad::square_blocks(length),
+                        all = blocks + grad::square_blocks(length + 5);
+      std::vector<double> wanted(all), got(all + 1, -1);
+      grad::sum_squares(first.data(), type, length, wanted.data());
+      grad::sum_squares(second.data(), type, length + 5, wanted.data() + blocks);
+      auto* const to = reinterpret_cast<std::byte*>(got.data());
+      const grad::DevicePiece pieces[] = {
+          {first.data(), to, nullptr, length},
+          {second.data(), to + blocks * sizeof(double), nullptr, length + 5}};
+      run_kernel(kernel, pieces, 1, static_cast<unsigned>(all));
+      CHECK(std::equal(wanted.begin(), wanted.end(), got.begin()));
+      CHECK(got.back() == -1);
+    }
+  }
+}
+
+TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[gradients]") {
+  Draw draw(3);
+  for (const std::size_t length : {1, 2, 8, 255, 256, 257, 1000, 5000}) {
+    std::vector<double> blocks(length), got(3, -1);
+    for (double& block : blocks) block = static_cast<double>(draw(1'000'000'007)) / 3;
+    auto* const to = reinterpret_cast<std::byte*>(got.data());
+    const auto* const from = reinterpret_cast<const std::byte*>(blocks.data());
+    const grad::DevicePiece pieces[] = {{from, to, nullptr, length},
+                                        {nullptr, to + sizeof(double), nullptr, 1}};
+    run_kernel("rondo_grad_add_blocks", pieces, 1, 2);
+    CHECK(got == std::vector<double>{grad::total_of(blocks), 0, -1});
+  }
+}
+
 TEST_CASE("the image of gradients has the kernels of the list and no others", "[.][image]") {
-  CHECK(check_image(grad::device_image(), "rondo_grad_") == 3);
+  CHECK(check_image(grad::device_image(), "rondo_grad_") == 16);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // The order between the streams of a program, the kernels of gradient buckets and the copies of the
 // communicator. Each case is wrong as soon as one wait is missing: streams are held, so that what
 // must come later would come first.
+#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -91,6 +92,10 @@ class Rank {
   }
 };
 
+auto wires() {
+  return Catch::Generators::values<std::optional<DType>>({std::nullopt, DType::bf16, DType::f16});
+}
+
 void run_ordered(std::string_view what,
                  const std::function<void(Communicator&, OnGpu&, const FakeCuda&)>& function) {
   if (FakeCuda::missing()) return;
@@ -103,15 +108,17 @@ void run_ordered(std::string_view what,
 }
 
 TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradients]") {
-  const bool copies = GENERATE(false, true), wire = GENERATE(false, true);
+  const bool copies = GENERATE(false, true);
+  const std::optional<DType> wire = GENERATE(wires());
   run_ordered("ready", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
-    if (wire) options.wire = DType::bf16;
+    options.wire = wire;
     Rank rank(c, on, 2, options);
     for (int step = 0; step < 2; ++step) {
       const float mine = static_cast<float>(1 + c.rank() + 2 * step);
       const device::Stream& late = step == 0 ? rank.a : rank.b;
       const device::Stream& early = step == 0 ? rank.b : rank.a;
+      const std::uint64_t before = c.statistics().operations;
       rank.buckets.begin_step({.stream = early.get()});
       fake.hold(late.get());
       rank.set(copies ? rank.source.address() : rank.view(1), mine, late);
@@ -125,6 +132,10 @@ TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradie
       rank.read(rank.view(1), early);
       settle(on, early);
       expect(rank.has_read(1.5F + 2 * static_cast<float>(step)), "the bucket came too early");
+      // The header and the bucket. At first f16 compares sizes, in two more operations: were they
+      // wrong, the bucket would travel again.
+      const std::uint64_t operations = wire == DType::f16 && step == 0 ? 4 : 2;
+      expect(c.statistics().operations - before == operations, "the sizes came too early");
     }
   });
 }
@@ -157,10 +168,10 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
 }
 
 TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
-  const bool wire = GENERATE(false, true);
+  const std::optional<DType> wire = GENERATE(wires());
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     GradientOptions options;
-    if (wire) options.wire = DType::bf16;
+    options.wire = wire;
     Rank rank(c, on, 8, options);
     for (int round = 0; round < 6; ++round) {
       rank.buckets.begin_step({.stream = rank.a.get()});
@@ -180,11 +191,13 @@ TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
 TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host",
           "[gradients]") {
   const bool on_stream = GENERATE(false, true);
+  const DType wire = GENERATE(DType::bf16, DType::f16);
   run_ordered("on_bucket", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     std::optional<Rank> rank;
     std::size_t called = 0;
+    float scale = 1;
     GradientOptions options;
-    options.wire = DType::bf16;
+    options.wire = wire;
     options.first_bucket_bytes = options.bucket_bytes = bytes;
     options.on_bucket = [&](const CompletedBucket& bucket) {
       for (const std::size_t parameter : bucket.parameters) {
@@ -192,17 +205,18 @@ TEST_CASE("on_bucket comes when gradients are final for the stream, or for the h
         if (on_stream) {
           rank->read(rank->view(parameter), rank->a);
           settle(on, rank->a);
-          expect(rank->has_read(2), "the stream read too early");
+          expect(rank->has_read(2 * scale), "the stream read too early");
         } else {
-          expect(rank->is(rank->view(parameter), 2), "the host read too early");
+          expect(rank->is(rank->view(parameter), 2 * scale), "the host read too early");
         }
       }
     };
     rank.emplace(c, on, 3, options);
     for (std::size_t round = 1; round <= 4; ++round) {
+      scale = round == 3 ? 4096.0F : 1.0F;  // then sums of f16 overflow, and travel again
       rank->buckets.begin_step({.stream = rank->a.get()});
       for (std::size_t i = 3; i-- > 0;) {
-        rank->set(rank->view(i), static_cast<float>(1 + 2 * c.rank()), rank->a);
+        rank->set(rank->view(i), scale * static_cast<float>(1 + 2 * c.rank()), rank->a);
         settle(on, rank->a);
         rank->buckets.ready_on(i, rank->a.get());
       }
@@ -233,6 +247,45 @@ TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
   });
 }
 
+TEST_CASE("norm() waits for the GPU", "[gradients]") {
+  const std::optional<DType> wire = GENERATE(wires());
+  run_ordered("norm", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
+    GradientOptions options;
+    options.wire = wire;
+    options.norms = true;
+    Rank rank(c, on, 3, options);
+    for (int round = 0; round < 20; ++round) {
+      const auto value = static_cast<float>(1 + round % 3);
+      rank.whole_step(value);
+      const double squares = static_cast<double>(value * value) * count;
+      expect(rank.buckets.norm(0) == std::sqrt(squares), "the norm of one came too early");
+      expect(rank.buckets.norm() == std::sqrt(3 * squares), "the norm of all came too early");
+    }
+  });
+}
+
+// begin_step() knows the sizes of the step before without waiting for the GPU, also when a bucket
+// has travelled again in that.
+TEST_CASE("begin_step() of f16 does not wait for streams", "[gradients]") {
+  const float growth = GENERATE(1.0F, 5000.0F);
+  run_ordered("begin", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::f16;
+    Rank rank(c, on, 2, options);
+    rank.whole_step(1);
+    rank.whole_step(growth);
+    fake.hold(rank.a.get());
+    rank.buckets.zero_on(rank.a.get());
+    rank.buckets.begin_step({.stream = rank.a.get()});
+    rank.buckets.ready_on(1, rank.a.get());
+    fake.let_go(rank.a.get());
+    rank.buckets.ready_on(0, rank.a.get());
+    rank.buckets.finish_on(rank.a.get());
+    settle(on, rank.a);
+    expect(rank.is(rank.view(0), 0), "it is not zero");
+  });
+}
+
 // The stream of zero_on() is not the one that finish_on() has joined.
 TEST_CASE("zero_on() comes after the step before, and before the next one", "[gradients]") {
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
@@ -260,6 +313,41 @@ TEST_CASE("zero_on() comes after the step before, and before the next one", "[gr
     settle(on, plain.a);
     settle(on, plain.b);
     expect(plain.is(plain.view(0), 5), "zeroing came after the step");
+  });
+}
+
+TEST_CASE("clip_on() comes after the step before, and before the next one", "[gradients]") {
+  run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    GradientOptions options;
+    options.wire = DType::bf16;
+    options.norms = true;
+    Rank rank(c, on, 8, options);
+    for (int round = 0; round < 6; ++round) {
+      rank.whole_step(1);
+      rank.buckets.clip_on(0, rank.b.get());
+      settle(on, rank.b);
+      for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not clipped");
+      settle(on, rank.a);
+    }
+    // Clipping is late, and the step uses another stream.
+    Rank plain(c, on, 1, {.norms = true});
+    plain.whole_step(7);
+    fake.hold(plain.b.get());
+    plain.buckets.clip_on(0, plain.b.get());
+    plain.set(plain.source.address(), 5, plain.a);
+    plain.buckets.begin_step({.stream = plain.a.get()});
+    plain.buckets.ready_on(0, plain.a.get(), plain.source_data());
+    {
+      const LaterGo go(fake, plain.b, 20ms);
+      plain.buckets.finish_on(plain.a.get());
+    }
+    settle(on, plain.a);
+    settle(on, plain.b);
+    expect(plain.is(plain.view(0), 5), "clipping came after the step");
+    fake.capture(plain.b.get(), true);
+    refused(Errc::unsupported, "clip(): the stream is",
+            [&] { plain.buckets.clip_on(1, plain.b.get()); });
+    fake.capture(plain.b.get(), false);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -63,7 +64,8 @@ class GradientTrial {
     GradientOptions options;
     options.averaging = Averaging::sum;
     options.first_bucket_bytes = options.bucket_bytes = draw_.one_of({4096, 100'000});
-    if (draw_(2) == 0) options.wire = DType::bf16;
+    if (draw_(2) == 0) options.wire = draw_.one_of({DType::bf16, DType::f16});
+    options.norms = norms_ = draw_(2) == 0;
     options.error_feedback = options.wire && draw_(2) == 0;
     options.find_unused = draw_(3) == 0;
     find_unused_ = options.find_unused;
@@ -79,12 +81,14 @@ class GradientTrial {
   bool zeroes(std::uint64_t step) const { return mixed(seed_, step) % 3 == 0; }
 
   void expect_step(std::uint64_t step) {
+    squares_ = 0;
     for (std::size_t i = 0; i < sums_.size(); ++i) {
       if (zeroes(step)) sums_[i] = 0;
       float sum = 0;
       for (int rank = 0; rank < c_.size(); ++rank)
         if (!is_unused(step, rank, i)) sum += value(step, rank);
       if (sum != 0) sums_[i] = sum;
+      squares_ += static_cast<double>(sum) * static_cast<double>(sum) * static_cast<double>(count_);
     }
   }
 
@@ -111,7 +115,11 @@ class GradientTrial {
       on_.gpu().check(device::wait_for(event_, 2s), "a stream of the test");
     }
     expect_step(step);
+    if (norms_) expect_norm();
   }
+
+  // All squares are whole numbers, which f64 adds exactly. With finish_on() the host waits here.
+  void expect_norm() { expect(buckets_->norm() == std::sqrt(squares_), "a norm is wrong"); }
 
   void give(std::size_t parameter, float gradient) {
     const device::Stream& stream = parameter % 2 == 0 ? a_ : b_;
@@ -141,9 +149,10 @@ class GradientTrial {
   device::Stream a_, b_;
   device::Event event_;
   std::size_t count_ = 0;
-  bool copies_ = false, on_stream_ = false, find_unused_ = false;
+  bool copies_ = false, on_stream_ = false, find_unused_ = false, norms_ = false;
   std::uint64_t steps_ = 0;
   std::vector<float> sums_;  // by parameter: what its elements are
+  double squares_ = 0;       // of what some rank has given in this step
   std::vector<std::unique_ptr<PinnedBytes>> pinned_;
   std::vector<std::unique_ptr<device::DeviceMemory>> sources_;
   std::optional<GradientBuckets> buckets_;

@@ -31,7 +31,7 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
     bad[0].type = DType::f32;
     bad[0].device = 99;
     refused(Errc::unsupported, rank == 2 ? bad : good, {.norms = true},
-            "on rank 2: gradient buckets: norms of gradients on GPU 99");
+            "on rank 2: gradient buckets: gradients are on GPU 99");
     GradientOptions options;
     if (rank == 0) options.wire = DType::f64;
     refused(Errc::invalid_argument, good, options,

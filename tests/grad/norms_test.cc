@@ -78,5 +78,44 @@ TEST_CASE("gradients that are not in buckets count in the norm until the next st
   }));
 }
 
+TEST_CASE("clip() multiplies all gradients by the factor that clips them") {
+  const Model model = Model::mixed();
+  CHECK_NOTHROW(run_communicators({}, "clip", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), {.norms = true});
+    GradientBuckets whole(communicator, model.parameters());
+    std::vector<double> other{3, 4};
+    run_step(buckets, model, 0, rank);
+    run_step(whole, model, 0, rank);
+    buckets.clip(1e9);
+    expect(all_bytes(buckets) == all_bytes(whole), "a large norm clips nothing");
+    buckets.count_in_norm(buffer_of(std::span(other)));
+    const double norm = buckets.norm(), factor = buckets.clip_factor(0.5);
+    expect(norm > 5 && factor < 0.1, "the norm has all");
+    buckets.clip(0.5);
+    expect(buckets.norm() == norm, "norms stay");
+    for (std::size_t i = 0; i < model.size(); ++i)
+      for (std::size_t j = 0; j < model.count(i); ++j)
+        expect(std::abs(element_of(buckets.gradient(i), j) -
+                        element_of(whole.gradient(i), j) * factor) < 1e-2 * factor,
+               "a gradient is clipped");
+    const auto refused = [&](std::string_view part, const std::function<void()>& function) {
+      expect_contains(error_of(Errc::invalid_argument, function), part);
+    };
+    refused("needs GradientOptions::norms", [&] { whole.clip(1); });
+    refused("cannot be negative or NaN", [&] { buckets.clip(-1); });
+    refused("cannot be negative or NaN", [&] { buckets.clip(std::nan("")); });
+    buckets.begin_step();
+    refused("clip() in step 2", [&] { buckets.clip(1); });
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      set_element(buckets.gradient(2), 0, HUGE_VAL);
+      buckets.ready(i);
+    }
+    buckets.finish();
+    const auto before = all_bytes(buckets);
+    buckets.clip(1);
+    expect(!buckets.finite() && all_bytes(buckets) == before, "an infinite norm changes nothing");
+  }));
+}
+
 }  // namespace
 }  // namespace rondo::testing

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -9,7 +8,7 @@
 #include <rondo/error.h>
 
 #include "catch.h"
-#include "grad/norms.h"
+#include "grad/square_sums.h"
 
 namespace rondo::testing {
 namespace {
@@ -36,53 +35,52 @@ std::vector<double> values_of(const std::vector<std::byte>& elements, DType type
   return {values.begin(), values.end()};
 }
 
-// Adds in the order that the header promises.
-double in_promised_order(const std::vector<double>& values) {
+double in_lanes(const std::vector<double>& summands) {
   double lane[8] = {};
-  for (std::size_t i = 0; i < values.size(); ++i) lane[i % 8] += values[i] * values[i];
+  for (std::size_t i = 0; i < summands.size(); ++i) lane[i % 8] += summands[i];
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-TEST_CASE("a norm has the same bits in whatever pieces its elements come") {
-  const DType type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
-  for (const std::size_t count : {0, 1, 7, 8, 9, 2048, 5003}) {
-    const std::vector<std::byte> elements = elements_of(type, count);
-    const double expected = in_promised_order(values_of(elements, type, count));
-    grad::SquareSum whole;
-    whole.add(elements.data(), type, 0, count);
-    CHECK(whole.total() == expected);
-    CHECK(whole.elements() == count);
-    std::mt19937 random(static_cast<unsigned>(count));
-    for (int round = 0; round < 20; ++round) {
-      grad::SquareSum pieces;
-      for (std::size_t at = 0; at < count;) {
-        const std::size_t now =
-            std::min<std::size_t>(count - at, random() % (round < 10 ? 20 : 3000));
-        pieces.add(elements.data() + at * size_of(type), type, at, now);
-        at += now;
-      }
-      REQUIRE(pieces.total() == expected);
-    }
+// Adds in the order that square_order.h promises.
+double in_promised_order(const std::vector<double>& values) {
+  std::vector<double> columns(256);
+  for (std::size_t block = 0; 4096 * block < values.size(); ++block) {
+    std::vector<double> lanes(256);
+    for (std::size_t i = 4096 * block; i < values.size() && i < 4096 * (block + 1); ++i)
+      lanes[i / 128 % 32 * 8 + i % 8] += values[i] * values[i];
+    columns[block % 256] += in_lanes(lanes);
   }
+  return in_lanes(columns);
 }
 
-TEST_CASE("a norm begins anew with element 0 and refuses gaps and other types") {
-  const std::vector<float> values{3, 4};
-  grad::SquareSum sum;
-  sum.add(values.data(), DType::f32, 0, 2);
-  sum.add(values.data(), DType::f32, 0, 2);
-  CHECK(sum.total() == 25);
-  CHECK_THROWS_AS(sum.add(values.data(), DType::f32, 1, 1), Error);
-  CHECK_THROWS_AS(sum.add(values.data(), DType::f32, 3, 1), Error);
-  CHECK_THROWS_AS(sum.add(values.data(), DType::i32, 0, 1), Error);
+constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
+
+TEST_CASE("squares are added in the order that is promised") {
+  for (const DType type : types)
+    for (const std::size_t count :
+         {0, 1, 7, 8, 9, 127, 128, 130, 4095, 4096, 4097, 9000, 1100000}) {
+      const std::vector<std::byte> elements = elements_of(type, count);
+      const double expected = in_promised_order(values_of(elements, type, count));
+      CHECK(grad::square_sum(elements.data(), type, count) == expected);
+      std::vector<double> blocks(grad::square_blocks(count) + 1, -1);
+      grad::sum_squares(elements.data(), type, count, blocks.data());
+      CHECK(blocks.back() == -1);
+      blocks.pop_back();
+      CHECK(grad::total_of(blocks) == expected);
+    }
 }
 
-TEST_CASE("a norm does not hide what is not a number") {
-  std::vector<float> values(100, 1.0f);
-  values[77] = std::nanf("");
-  grad::SquareSum sum;
-  sum.add(values.data(), DType::f32, 0, values.size());
-  CHECK(std::isnan(sum.total()));
+TEST_CASE("a norm refuses integers, and does not hide what is infinite or NaN") {
+  std::vector<float> values(5000, 1.0f);
+  CHECK(grad::square_sum(values.data(), DType::f32, 5000) == 5000);
+  CHECK_THROWS_AS(grad::square_sum(values.data(), DType::i32, 1), Error);
+  for (const std::size_t place : {0, 77, 4999}) {
+    values[place] = std::nanf("");
+    CHECK(std::isnan(grad::square_sum(values.data(), DType::f32, 5000)));
+    values[place] = HUGE_VALF;
+    CHECK(std::isinf(grad::square_sum(values.data(), DType::f32, 5000)));
+    values[place] = 1;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/device/results.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "grad/device/await.h"
+
+namespace rondo::grad {
+
+Results::Results(const Setup& setup, const device::Gpu& gpu)
+    : gpu_(gpu),
+      squares_(setup.options.norms ? setup.parameters.size() + 1 : 0),
+      sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
+      words_(sizes_ == 0 ? 0 : sizes_ + setup.layout.buckets.size() + 1),
+      memory_(gpu,
+              std::max(squares_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
+      host_(gpu, memory_.bytes()),
+      fetched_(gpu) {
+  std::memset(host_.data(), 0, host_.bytes());
+  device::set_to_zero(gpu, memory_);
+}
+
+void Results::forget_sizes(device::StreamHandle stream) {
+  if (words_ == 0) return;
+  const auto address = reinterpret_cast<device::Address>(sizes_at());
+  gpu_.check(gpu_.driver().set_bytes(address, 0, words_ * sizeof(std::uint32_t), stream),
+             "cuMemsetD8Async");
+}
+
+void Results::fetch(device::StreamHandle stream) {
+  gpu_.check(gpu_.driver().copy_to_host(host_.data(), memory_.address(), host_.bytes(), stream),
+             "cuMemcpyDtoHAsync");
+  gpu_.check(fetched_.record(stream), "cuEventRecord");
+  pending_ = true;
+}
+
+void Results::await() {
+  if (!pending_) return;
+  await_gpu(gpu_, fetched_, "the gradients' kernels");
+  pending_ = false;
+}
+
+}  // namespace rondo::grad

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of norms: sums of squares in the order of square_order.h. A block of threads makes
+// one sum: a group of eight threads adds up the rows of a group, a thread each lane.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/short_floats.h"
+#include "device/phases.h"
+#include "grad/device/arguments.h"
+#include "grad/device/several.h"
+#include "grad/square_order.h"
+
+namespace rondo::grad {
+namespace {
+
+static_assert(device::block_threads == square_line, "a thread for each lane of a block");
+
+// Elements whose squares are added.
+template <class Stored>
+struct SquaresOf {
+  static constexpr std::size_t bytes = sizeof(Stored);
+  RONDO_HD static double term(const std::byte* element) noexcept {
+    const auto value = static_cast<double>(Several<Stored, 1>::load(element).at[0]);
+    return value * value;
+  }
+};
+template <class Format>
+struct SquaresOfShort {
+  static constexpr std::size_t bytes = 2;
+  RONDO_HD static double term(const std::byte* element) noexcept {
+    const auto value =
+        static_cast<double>(Format::decode(Several<std::uint16_t, 1>::load(element).at[0]));
+    return value * value;
+  }
+};
+
+// What each thread adds up of a block: its lane of its group.
+template <class Terms>
+struct OneBlock {
+  static constexpr std::size_t bytes = Terms::bytes;
+
+  RONDO_HD static std::uint64_t sums(std::uint64_t count) noexcept { return square_blocks(count); }
+  RONDO_HD static double sum(const DevicePiece& piece, std::uint64_t block,
+                             unsigned thread) noexcept {
+    const std::uint64_t first = block * square_block,
+                        place = thread / square_lanes * square_group + thread % square_lanes;
+    const std::uint64_t count = piece.count - first;
+    const std::byte* const elements = piece.from + first * bytes;
+    double sum = 0;
+    if (count >= square_block) {
+      for (std::uint64_t row = 0; row < square_rows; ++row)
+        sum += Terms::term(elements + (place + row * square_lanes) * bytes);
+      return sum;
+    }
+    RONDO_ROLLED
+    for (std::uint64_t row = 0; row < square_rows; ++row)
+      if (const std::uint64_t i = place + row * square_lanes; i < count)
+        sum += Terms::term(elements + i * bytes);
+    return sum;
+  }
+};
+
+// The same of the sums of blocks: a column. All of a piece give one sum, and null gives 0.
+struct AllBlocks {
+  static constexpr std::size_t bytes = sizeof(double);
+
+  RONDO_HD static std::uint64_t sums(std::uint64_t) noexcept { return 1; }
+  RONDO_HD static double sum(const DevicePiece& piece, std::uint64_t, unsigned thread) noexcept {
+    double sum = 0;
+    if (piece.from == nullptr) return sum;
+    RONDO_ROLLED
+    for (std::uint64_t i = thread; i < piece.count; i += square_line)
+      sum += Several<double, 1>::load(piece.from + i * sizeof(double)).at[0];
+    return sum;
+  }
+};
+
+// to[b] (f64) = sum b of `from`. The grid has as many blocks as there are sums in all pieces.
+template <class Summands>
+struct SquareSums {
+  using Arguments = PieceArguments;
+  struct Shared {
+    double threads[square_line];
+    double lanes[square_lanes];
+  };
+  static constexpr int phases = 3;
+
+  RONDO_HD static void run(int phase, const Arguments& arguments, Shared& shared,
+                           const device::GridThread& thread) noexcept {
+    const unsigned index = thread.index;
+    if (phase == 1) {
+      if (index >= square_lanes) return;
+      double sum = 0;
+      for (std::size_t group = 0; group < square_groups; ++group)
+        sum += shared.threads[group * square_lanes + index];
+      shared.lanes[index] = sum;
+      return;
+    }
+    if (phase == 2 && index != 0) return;
+    std::uint64_t block = thread.block;
+    RONDO_ROLLED
+    for (std::uint32_t i = 0; i < arguments.count; ++i) {
+      const DevicePiece& piece = arguments.pieces[i];
+      const std::uint64_t sums = Summands::sums(piece.count);
+      if (block < sums) {
+        if (phase == 0)
+          shared.threads[index] = Summands::sum(piece, block, index);
+        else
+          Several<double, 1>{{lanes_total(shared.lanes)}}.store(piece.to + block * sizeof(double));
+        return;
+      }
+      block -= sums;
+    }
+  }
+
+  template <class Visit>
+  static void for_each_pointer(Arguments& arguments, Visit&& visit) {
+    for (std::uint32_t i = 0; i < arguments.count; ++i) {
+      DevicePiece& piece = arguments.pieces[i];
+      if (piece.from != nullptr) visit(piece.from, piece.count * Summands::bytes);
+      visit(piece.to, Summands::sums(piece.count) * sizeof(double));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace rondo::grad

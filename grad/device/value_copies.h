@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include <rondo/parameters.h>
+
+#include "device/gpus.h"
+#include "device/objects.h"
+#include "grad/parameter_check.h"
+
+namespace rondo::grad {
+
+// Copies values of parameters between GPUs and pinned host memory, in each GPU's legacy default
+// stream. Thread-bound. Failure: throws Error(system) where a GPU refuses, and what Gpus throws.
+class ValueCopies {
+ public:
+  // What is wrong with a parameter that is on a GPU; none if its values can be copied.
+  std::optional<OwnProblem> problem_of(const Parameter& parameter);
+
+  device::PinnedMemory pinned(int device, std::size_t bytes);
+  void to_host(std::byte* to, const Parameter& parameter, std::size_t bytes);
+  void to_gpu(const Parameter& parameter, const std::byte* from, std::size_t bytes);
+  // Waits for the copies on this GPU, at most a minute.
+  void wait(int device);
+
+ private:
+  device::Gpus gpus_;
+};
+
+}  // namespace rondo::grad
