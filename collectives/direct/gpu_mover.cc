@@ -29,7 +29,8 @@ GpuMover::GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, cons
                    bool urgent, std::shared_ptr<engine::Waker> waker)
     : size_(size),
       windows_(windows),
-      port_(gpu, {.bytes = pinned_bytes(size), .queues = queues}, urgent, std::move(waker)) {
+      port_(gpu, {.bytes = pinned_bytes(size), .queues = queues}, urgent, std::move(waker)),
+      slots_(gpu, windows, size.gpu_slot_bytes) {
   static_assert(most_value_bytes == most_eager_bytes);
   if (size.ranks > kernels::ReduceArguments::most) return;
   if (kernels::device_image() == nullptr) {
@@ -63,6 +64,7 @@ void GpuMover::load_kernels(const void* image) {
 
 void GpuMover::abandon() noexcept {
   port_.abandon();
+  slots_.abandon();
   device::keep_until_exit(std::move(module_));
 }
 
