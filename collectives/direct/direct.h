@@ -70,7 +70,8 @@ class DirectLane {
   // The driver is about to sleep: GPUs that the first operations wait for will wake it. False: one
   // of them has done something already.
   bool prepare_sleep();
-  // "GPU 1, which has not yet done ...", if the first operation waits for that; else empty.
+  // "GPU 1, which has not yet done ...", if the first operation waits for that; else empty. It may
+  // wait for other ranks too.
   std::string awaited_gpu() const;
   // Bytes read from other ranks.
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
@@ -144,7 +145,7 @@ class DirectLane {
   void combine(std::uint64_t chunk);
   void copy_out(std::uint64_t chunk);
 
-  // A block of a peer's input or result that this rank copies into its output.
+  // Bytes to copy, such as a block of a peer's input or result.
   struct Taken {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
@@ -170,6 +171,8 @@ class DirectLane {
   bool is_ready_on_gpu();
   bool post_next_on_gpu();
   void copy_in_on_gpu(std::uint64_t chunk);
+  void copy_in_to_carrier(std::uint64_t chunk);
+  void copy_in_to_gpu_slot(std::uint64_t chunk);
   void combine_on_gpu(std::uint64_t chunk);
   void combine_by_kernel(const DirectPart& part, std::uint64_t chunk);
   void combine_in_host(const DirectPart& part, std::uint64_t chunk);

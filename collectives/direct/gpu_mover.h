@@ -84,6 +84,9 @@ class GpuMover {
   void end_step(Counter kind);
   bool landed(Counter kind, std::uint64_t chunk);
 
+  // "GPU 1, which has not finished ...", if it has started something for the first operation and
+  // not finished it; else empty. posted: that operation is; else its value may be under way.
+  std::string awaited(bool posted) const;
   // The driver is about to sleep: the GPU wakes it when something lands. False: something has.
   bool prepare_sleep(engine::GpuMark* awaited);
 

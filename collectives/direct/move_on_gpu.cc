@@ -40,8 +40,10 @@ bool DirectLane::prepare_sleep() {
 }
 
 std::string DirectLane::awaited_gpu() const {
-  if (first_ == nullptr || first_ != next_ || first_->on_gpu.mover == nullptr) return {};
-  return first_->on_gpu.mover->port().awaited(first_->on_gpu.mark);
+  if (first_ == nullptr || first_->on_gpu.mover == nullptr) return {};
+  const GpuMover& mover = *first_->on_gpu.mover;
+  const std::string before = mover.port().awaited(first_->on_gpu.mark);
+  return before.empty() ? mover.awaited(first_ != next_) : before;
 }
 
 // Whether that part of this rank's input goes to its slot: the others read it there, or this rank
@@ -52,19 +54,43 @@ bool DirectLane::loads_part(std::size_t part) const noexcept {
 
 void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
-  const bool through_host = goes_through_host();
+  if (goes_through_host())
+    copy_in_to_carrier(chunk);
+  else
+    copy_in_to_gpu_slot(chunk);
+  mover.end_step(Counter::copied_in);
+}
+
+void DirectLane::copy_in_to_carrier(std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
   std::byte* const carrier = mover.carrier(Counter::copied_in, chunk);
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
-    if (through_host ? !loads_part(i) : !form_->roles.gives(i)) continue;
+    if (!loads_part(i)) continue;
+    const DirectPart part = form_->shape.part(chunk, i);
+    mover.to_host(Counter::copied_in, carrier + part.slot, first_->in + in_offset(part),
+                  part.count * form_->element);
+  }
+}
+
+// Parts that are neighbours in the buffer and in the slot become one copy.
+void DirectLane::copy_in_to_gpu_slot(std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  Taken run;
+  const auto copy = [&] { mover.on_device(Counter::copied_in, run.to, run.from, run.bytes); };
+  for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
+    if (!form_->roles.gives(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
     const std::byte* const from = first_->in + in_offset(part);
+    std::byte* const to = slot(rank_, chunk, part);
     const std::size_t bytes = part.count * form_->element;
-    if (through_host)
-      mover.to_host(Counter::copied_in, carrier + part.slot, from, bytes);
-    else
-      mover.on_device(Counter::copied_in, slot(rank_, chunk, part), from, bytes);
+    if (run.bytes != 0 && from == run.from + run.bytes && to == run.to + run.bytes) {
+      run.bytes += bytes;
+      continue;
+    }
+    copy();
+    run = {from, to, bytes};
   }
-  mover.end_step(Counter::copied_in);
+  copy();
 }
 
 // The protocol asks once for each step that has landed.
