@@ -102,7 +102,7 @@ TEST_CASE("kernels combine every type and operation of ranks", "[direct]") {
   }
 }
 
-// Where only inputs or only outputs can be reached, all go through the host.
+// Where only inputs or only outputs can be reached, the rest goes through slots.
 TEST_CASE("half of the buffers of ranks lie in windows", "[direct]") {
   if (FakeCuda::missing()) return;
   register_device_kernels(FakeCuda());
