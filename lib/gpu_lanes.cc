@@ -67,14 +67,17 @@ point::GpuTransfers& GpuLanes::transfers(int device, const Needs& needs) {
 
 direct::GpuMover& GpuLanes::mover(int device, Priority priority, const Needs& needs) {
   windows_->catch_up(gpus_->gpu(device));
-  return find(movers_[static_cast<std::size_t>(priority)], device, needs,
-              [&](const device::Gpu& gpu) {
-                return std::make_unique<direct::GpuMover>(
-                    gpu, *windows_,
-                    direct::GpuMover::Size{static_cast<std::size_t>(needs.ranks),
-                                           direct::direct_slot_bytes(priority)},
-                    priority == Priority::urgent, needs.waker);
-              });
+  direct::GpuMover& mover =
+      find(movers_[static_cast<std::size_t>(priority)], device, needs, [&](const device::Gpu& gpu) {
+        return std::make_unique<direct::GpuMover>(
+            gpu, *windows_,
+            direct::GpuMover::Size{static_cast<std::size_t>(needs.ranks),
+                                   direct::direct_slot_bytes(priority),
+                                   direct::gpu_slot_bytes(needs.chunk_bytes, priority)},
+            priority == Priority::urgent, needs.waker);
+      });
+  mover.slots().make_wanted();
+  return mover;
 }
 
 std::unique_ptr<transports::Allocation> GpuLanes::allocate(int device, std::size_t bytes) {

@@ -37,7 +37,8 @@ class GpuLanes {
  public:
   struct Needs {
     int ranks = 1;
-    std::size_t bytes = 0;  // gpu_staging_bytes(), for collectives
+    std::size_t bytes = 0;        // gpu_staging_bytes(), for collectives
+    std::size_t chunk_bytes = 0;  // gpu_chunk_bytes(), for direct ones
     const std::shared_ptr<engine::Waker>& waker;
     // Makes memory known to the transports.
     std::function<Registration(void* data, std::size_t bytes)> keep;

@@ -434,7 +434,8 @@ Work CommunicatorState::start(const Arguments& a) {
 }
 
 GpuLanes::Needs CommunicatorState::gpu_needs() {
-  return {place_.size, gpu_staging_bytes(options_.staging_bytes, place_.size), engine_->waker(),
+  return {place_.size, gpu_staging_bytes(options_.staging_bytes, place_.size),
+          gpu_chunk_bytes(options_.staging_bytes), engine_->waker(),
           [this](void* data, std::size_t bytes) { return register_with_all(data, bytes); }};
 }
 

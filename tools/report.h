@@ -52,8 +52,9 @@ std::string op_name(const Setting& setting, const Row& row);
 std::string describe_calls(const Setting& setting);
 // How operations move bytes of a GPU.
 inline std::string_view gpu_staging(const Setting& setting) noexcept {
-  return setting.direct && setting.allocated ? "pinned host memory up to 16 KiB"
-                                             : "pinned host memory";
+  if (!setting.direct) return "pinned host memory";
+  return setting.allocated ? "pinned host memory up to 16 KiB"
+                           : "pinned host memory up to 16 KiB and slots of the GPU";
 }
 // "all_reduce 64 MiB f32 sum, in place"
 std::string describe_row(const Setting& setting, const Row& row);

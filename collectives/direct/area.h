@@ -63,12 +63,20 @@ struct alignas(64) DirectCounters {
   std::array<std::uint64_t, counter_kinds> done{};  // by Counter
 };
 
-// The full call, for error messages, and where its buffers lie, if in windows.
+// Where a rank's memory lies, if in windows.
+struct DirectPlaces {
+  transports::WindowPlace in, out;  // its buffers
+  transports::WindowPlace slots;    // in memory of its GPU (gpu_slots.h)
+  // Not 0: it cannot use memory of others where it lies, or cannot combine there.
+  std::uint32_t no_windows = 0;
+  bool operator==(const DirectPlaces&) const = default;
+};
+
+// The full call, for error messages, and where its memory lies.
 struct alignas(64) DirectDetails {
   transports::HeaderBytes header{};
-  transports::WindowPlace in, out;
-  double input_scale = 1;        // valid if the post says so
-  std::uint32_t no_windows = 0;  // not 0: this rank cannot use memory of others where it lies
+  DirectPlaces places;
+  double input_scale = 1;  // valid if the post says so
 };
 
 // Not 0: this rank's communicator has failed in an operation of this lane. So buffers of that

@@ -22,16 +22,22 @@ constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
                       least_window_part = std::size_t{32} << 10;
 
 // Chunks through slots. Large ones take fewer steps, and several of a call let ranks work at once.
-constexpr std::size_t least_slot_chunk = std::size_t{128} << 10, chunks_wanted = 4;
+constexpr std::size_t least_slot_chunk = std::size_t{128} << 10,
+                      least_gpu_slot_chunk = std::size_t{1} << 20, chunks_wanted = 4;
 
 // What a chunk of the call may take of a slot of that size.
 std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
-                             std::size_t ranks) noexcept {
-  // On a GPU what all ranks give in a chunk must fit into one carrier.
-  if (s.on_gpu && base::traits_of(s.operation).gathers()) return slot_bytes / ranks;
+                             std::size_t least) noexcept {
   if (schedules::is_blocked(s.operation)) return slot_bytes;
   const std::size_t bytes = s.count * size_of(s.type);
-  return std::min(slot_bytes, std::max(least_slot_chunk, bytes / chunks_wanted));
+  return std::min(slot_bytes, std::max(least, bytes / chunks_wanted));
+}
+
+// The same in host memory. What all ranks of a GPU give in a chunk must fit into one carrier.
+std::size_t host_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
+                             std::size_t ranks) noexcept {
+  const bool shares_carrier = s.on_gpu && base::traits_of(s.operation).gathers();
+  return slot_chunk_bytes(s, shares_carrier ? slot_bytes / ranks : slot_bytes, least_slot_chunk);
 }
 
 std::uint64_t hash_of(const schedules::Signature& s) noexcept {
@@ -60,6 +66,7 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
       ins_(size_),
       sources_(size_),
       outs_(size_),
+      gpu_slots_(size_),
       input_scales_(size_, 1) {}
 
 void DirectLane::begin(engine::DirectOperation& operation) {
@@ -117,7 +124,7 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
   form_->roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
   form_->element = size_of(s.type);
   form_->shape = DirectShape(s, size_, operation.blocks(),
-                             slot_chunk_bytes(s, direct_slot_bytes(lane_), size_));
+                             host_chunk_bytes(s, direct_slot_bytes(lane_), size_));
   const bool reducing = form_->roles.reducing();
   const bool barrier = form_->roles.plain() == Collective::barrier;
   const std::size_t most = barrier ? 0 : most_in_bytes();
@@ -141,18 +148,28 @@ CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
   rules.reducing = form.roles.reducing();
   if (form.eager) return rules;
   const Roles& roles = form.roles;
-  own_ = {};
-  transports::Windows& windows = windows_of(operation);
-  const bool combines =
-      operation.on_gpu.mover == nullptr || !rules.reducing || operation.on_gpu.mover->has_kernels();
-  if (combines && roles.may_show_in(operation.in == operation.out))
-    own_.in = windows.find(operation.in, operation.in_bytes);
-  if (combines && roles.gets_out(rank_))
-    own_.out = windows.find(operation.out, operation.out_bytes);
+  own_ = places_of(operation);
   rules.gives = roles.gives_any();
   rules.takes = roles.takes_any();
-  rules.early = roles.needs_in(rank_) && own_.in.generation == 0;
+  rules.early = roles.needs_in(rank_) && own_.in.generation == 0 && own_.slots.generation == 0;
   return rules;
+}
+
+DirectPlaces DirectLane::places_of(const engine::DirectOperation& operation) {
+  const Roles& roles = form_->roles;
+  const GpuMover* const mover = operation.on_gpu.mover;
+  DirectPlaces places;
+  if (mover != nullptr &&
+      (!mover->windows().reaches_all() || (roles.reducing() && !mover->has_kernels()))) {
+    places.no_windows = 1;
+    return places;
+  }
+  transports::Windows& windows = windows_of(operation);
+  if (roles.may_show_in(operation.in == operation.out))
+    places.in = windows.find(operation.in, operation.in_bytes);
+  if (roles.gets_out(rank_)) places.out = windows.find(operation.out, operation.out_bytes);
+  if (mover != nullptr) places.slots = mover->slots().place();
+  return places;
 }
 
 void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
@@ -170,11 +187,7 @@ void DirectLane::write_details(std::uint64_t sequence) {
   told = form_->hash;
   if (next_->input_scale != 1) details.input_scale = next_->input_scale;
   if (form_->eager) return;
-  const GpuMover* const mover = next_->on_gpu.mover;
-  const std::uint32_t no_windows = mover != nullptr && !mover->windows().reaches_all() ? 1 : 0;
-  if (details.no_windows != no_windows) details.no_windows = no_windows;
-  if (details.in != own_.in) details.in = own_.in;
-  if (details.out != own_.out) details.out = own_.out;
+  if (details.places != own_) details.places = own_;
 }
 
 std::optional<engine::Frame> DirectLane::offence() const {
@@ -185,23 +198,52 @@ std::optional<engine::Frame> DirectLane::offence() const {
   return frame;
 }
 
-// All ranks decide alike, since they decide from the posts. Maps the windows that are used.
+// All ranks decide alike, since they decide from the posts. Maps what is used.
 Agreement DirectLane::agree(std::uint64_t sequence) {
-  const engine::DirectOperation& operation = *first_;
   // Copies the places once: the decision and the maps must be about the same ones, whatever a peer
   // writes meanwhile.
-  bool no_windows = false;
-  for (std::size_t rank = 0; rank < size_; ++rank) {
-    const DirectDetails& details = flags_.area(rank).details(sequence);
-    places_[rank] = {details.in, details.out};
-    no_windows = no_windows || details.no_windows != 0;
+  for (std::size_t rank = 0; rank < size_; ++rank)
+    places_[rank] = flags_.area(rank).details(sequence).places;
+  const Ways ways = first_->signature.on_gpu ? ways_on_gpu() : ways_of_places();
+  map_places(ways);
+  uses_windows_ = ways.in_windows || ways.out_windows;
+  if (form_->roles.reducing()) read_input_scales(sequence);
+  if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) {
+    form_->lasts = false;
+    form_->shape = DirectShape(first_->signature, size_, first_->blocks(), bytes);
   }
-  Ways ways = form_->roles.ways([&](std::size_t rank) {
+  return {ways, form_->shape.chunks()};
+}
+
+Ways DirectLane::ways_of_places() const {
+  return form_->roles.ways([&](std::size_t rank) {
     return Windowed{places_[rank].in.generation != 0, places_[rank].out.generation != 0};
   });
-  // Slots are in host memory, where no kernel combines.
-  const bool on_gpu = operation.signature.on_gpu;
-  if (on_gpu && (ways.slots || no_windows)) ways = {};
+}
+
+// Slots are in memory of GPUs if every rank's are. Otherwise they are in host memory, where no
+// kernel combines, so nothing is used where it lies.
+Ways DirectLane::ways_on_gpu() {
+  constexpr auto has_slots = [](const DirectPlaces& places) {
+    return places.slots.generation != 0;
+  };
+  if (std::ranges::any_of(places_, [](const auto& places) { return places.no_windows != 0; }))
+    return {};
+  const Ways ways = ways_of_places();
+  if (!ways.slots) return ways;
+  GpuMover* const mover = first_->on_gpu.mover;  // null if this rank has no bytes
+  if (mover == nullptr || !std::ranges::all_of(places_, has_slots)) {
+    if (mover != nullptr) mover->slots().want();
+    return {};
+  }
+  gpu_slot_bytes_ = mover->slots().slot_bytes();
+  return ways;
+}
+
+void DirectLane::map_places(const Ways& ways) {
+  const engine::DirectOperation& operation = *first_;
+  GpuMover* const mover = operation.on_gpu.mover;
+  const bool uses_gpu_slots = gpu_slot_bytes_ != 0;
   transports::Windows& windows = windows_of(operation);
   for (std::size_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
@@ -217,17 +259,18 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
       ins_[rank] = open(places_[rank].in, in_bytes(rank));
     if (ways.out_windows && form_->roles.gets_out(rank))
       outs_[rank] = open(places_[rank].out, operation.signature.count * form_->element);
+    if (uses_gpu_slots) gpu_slots_[rank] = open(places_[rank].slots, mover->slots().whole_bytes());
   }
   outs_[rank_] = operation.out;
-  uses_windows_ = ways.in_windows || ways.out_windows;
-  if (form_->roles.reducing()) read_input_scales(sequence);
-  if (!ways.slots) {
-    form_->lasts = false;
-    form_->shape = DirectShape(
-        operation.signature, size_, operation.blocks(),
-        on_gpu ? gpu_chunk_bytes_ : std::max(window_chunk_bytes, least_window_part * size_));
-  }
-  return {ways, form_->shape.chunks()};
+  if (uses_gpu_slots) gpu_slots_[rank_] = mover->slots().memory();
+}
+
+// What a chunk takes where it is not the form's; else 0.
+std::size_t DirectLane::chunk_bytes(const Ways& ways) const noexcept {
+  const schedules::Signature& s = first_->signature;
+  if (gpu_slot_bytes_ != 0) return slot_chunk_bytes(s, gpu_slot_bytes_, least_gpu_slot_chunk);
+  if (ways.slots) return 0;
+  return s.on_gpu ? gpu_chunk_bytes_ : std::max(window_chunk_bytes, least_window_part * size_);
 }
 
 // An operation that may have read what a failed rank has changed never ends by itself: the failure
@@ -239,6 +282,7 @@ DirectLane::Step DirectLane::advance() {
   Bytes bytes{*this};
   const Step step = protocol_.advance(flags_, bytes);
   if (step != Step::done) return step;
+  gpu_slot_bytes_ = 0;
   cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
   if (cut_off_) return Step::none;
   first_ = first_->next_direct;

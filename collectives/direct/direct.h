@@ -32,7 +32,7 @@ struct DirectOptions {
   std::span<const int> ranks = {};  // that take part, ascending: all have windows for each other
   DirectUse use = DirectUse::all;
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
-  std::size_t gpu_chunk_bytes = 0;  // of buffers in windows on GPUs
+  std::size_t gpu_chunk_bytes = 0;  // of buffers in windows on GPUs; alike on all ranks
 };
 
 // Runs the operations of one lane. Several may be in flight if their values fit into the rings of
@@ -70,7 +70,8 @@ class DirectLane {
   // The driver is about to sleep: GPUs that the first operations wait for will wake it. False: one
   // of them has done something already.
   bool prepare_sleep();
-  // "GPU 1, which has not yet done ...", if the first operation waits for that; else empty.
+  // "GPU 1, which has not yet done ...", if the first operation waits for that; else empty. It may
+  // wait for other ranks too.
   std::string awaited_gpu() const;
   // Bytes read from other ranks.
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
@@ -130,16 +131,21 @@ class DirectLane {
   void make_form(const engine::DirectOperation& operation);
   void post_more();
   CallRules rules_of(const engine::DirectOperation& operation);
+  DirectPlaces places_of(const engine::DirectOperation& operation);
   void write_post(std::uint64_t sequence, std::uint64_t number);
   void post_value(std::byte* to) const noexcept;
   void write_details(std::uint64_t sequence);
   Agreement agree(std::uint64_t sequence);
+  Ways ways_of_places() const;
+  Ways ways_on_gpu();
+  void map_places(const Ways& ways);
+  std::size_t chunk_bytes(const Ways& ways) const noexcept;
   void finish_value(std::uint64_t number);
   void copy_in(std::uint64_t chunk);
   void combine(std::uint64_t chunk);
   void copy_out(std::uint64_t chunk);
 
-  // A block of a peer's input or result that this rank copies into its output.
+  // Bytes to copy, such as a block of a peer's input or result.
   struct Taken {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
@@ -153,9 +159,7 @@ class DirectLane {
   std::size_t most_in_bytes() const noexcept;
   std::size_t in_offset(const DirectPart& part) const noexcept;
   std::size_t out_offset(const DirectPart& part) const noexcept;
-  std::byte* slot(std::size_t rank, std::uint64_t chunk, const DirectPart& part) const noexcept {
-    return flags_.area(rank).slot(protocol_.base() + chunk) + part.slot;
-  }
+  std::byte* slot(std::size_t rank, std::uint64_t chunk, const DirectPart& part) const noexcept;
   const std::byte* given(std::size_t peer, std::uint64_t chunk,
                          const DirectPart& part) const noexcept;
   const std::byte* value_of(std::size_t peer, std::uint64_t number) const noexcept;
@@ -167,20 +171,19 @@ class DirectLane {
   bool is_ready_on_gpu();
   bool post_next_on_gpu();
   void copy_in_on_gpu(std::uint64_t chunk);
+  void copy_in_to_carrier(std::uint64_t chunk);
+  void copy_in_to_gpu_slot(std::uint64_t chunk);
   void combine_on_gpu(std::uint64_t chunk);
-  void combine_in_windows(const DirectPart& part);
+  void combine_by_kernel(const DirectPart& part, std::uint64_t chunk);
   void combine_in_host(const DirectPart& part, std::uint64_t chunk);
   void copy_out_on_gpu(std::uint64_t chunk);
   bool landed_on_gpu(Counter kind, std::uint64_t chunk);
   bool loads_part(std::size_t index) const noexcept;
+  // Whether the first operation, which is on a GPU, uses slots in host memory.
+  bool goes_through_host() const noexcept { return protocol_.ways().slots && gpu_slot_bytes_ == 0; }
   transports::Windows& windows_of(const engine::DirectOperation& operation) noexcept {
     return operation.on_gpu.mover == nullptr ? windows_ : operation.on_gpu.mover->windows();
   }
-
-  // Where a rank's buffers lie, if in windows.
-  struct Places {
-    transports::WindowPlace in, out;
-  };
 
   transports::Windows& windows_;
   const Priority lane_;
@@ -206,10 +209,13 @@ class DirectLane {
 
   // About the first operation, if it has chunks:
   bool uses_windows_ = false;
-  Places own_;
-  std::vector<Places> places_;  // by rank
+  DirectPlaces own_;
+  std::vector<DirectPlaces> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;
   std::vector<std::byte*> outs_;
+  // Every rank's slots in memory of its GPU, of so many bytes each; 0: slots are in host memory.
+  std::vector<std::byte*> gpu_slots_;
+  std::size_t gpu_slot_bytes_ = 0;
   std::vector<double> input_scales_;
   bool scales_inputs_ = false;  // one of them is not 1
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 #include <rondo/error.h>
 
@@ -29,7 +30,8 @@ GpuMover::GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, cons
                    bool urgent, std::shared_ptr<engine::Waker> waker)
     : size_(size),
       windows_(windows),
-      port_(gpu, {.bytes = pinned_bytes(size), .queues = queues}, urgent, std::move(waker)) {
+      port_(gpu, {.bytes = pinned_bytes(size), .queues = queues}, urgent, std::move(waker)),
+      slots_(gpu, windows, size.gpu_slot_bytes) {
   static_assert(most_value_bytes == most_eager_bytes);
   if (size.ranks > kernels::ReduceArguments::most) return;
   if (kernels::device_image() == nullptr) {
@@ -63,6 +65,7 @@ void GpuMover::load_kernels(const void* image) {
 
 void GpuMover::abandon() noexcept {
   port_.abandon();
+  slots_.abandon();
   device::keep_until_exit(std::move(module_));
 }
 
@@ -157,6 +160,21 @@ bool GpuMover::landed(Counter kind, std::uint64_t chunk) {
   if (!queue(kind).take_ended()) return false;
   ++landed_[index(kind)];
   return true;
+}
+
+// A value that is loaded while an operation is posted is that of a later one.
+std::string GpuMover::awaited(bool posted) const {
+  try {
+    const device::Current current(port_.gpu());
+    for (std::size_t i = 0; i < queues; ++i) {
+      const device::CopyQueue& queue = port_.queue(i);
+      if ((i == load_queue) == posted || queue.idle() || queue.has_ended()) continue;
+      return fmt::format("GPU {}, which has not finished a copy or a kernel of the call",
+                         port_.gpu().ordinal());
+    }
+  } catch (const std::exception&) {  // the GPU has failed: the next look at it says so
+  }
+  return {};
 }
 
 // What lands after the last look and before the function is enqueued would wake nobody, so this

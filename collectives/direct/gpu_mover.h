@@ -16,6 +16,7 @@
 
 #include <rondo/types.h>
 
+#include "collectives/direct/gpu_slots.h"
 #include "collectives/direct/protocol.h"
 #include "collectives/engine/gpu_port.h"
 #include "collectives/engine/waker.h"
@@ -32,7 +33,8 @@ class GpuMover {
 
   struct Size {
     std::size_t ranks = 1;
-    std::size_t slot_bytes = 0;  // of a slot in the host's memory
+    std::size_t slot_bytes = 0;      // of a slot in the host's memory
+    std::size_t gpu_slot_bytes = 0;  // of one in the GPU's
   };
   // windows: those of memory on GPUs. They outlive the object, as gpu does. Loads the kernels.
   GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, const Size& size, bool urgent,
@@ -41,6 +43,8 @@ class GpuMover {
   engine::GpuPort& port() noexcept { return port_; }
   const engine::GpuPort& port() const noexcept { return port_; }
   transports::GpuWindows& windows() const noexcept { return windows_; }
+  GpuSlots& slots() noexcept { return slots_; }
+  const GpuSlots& slots() const noexcept { return slots_; }
   // Whether it has kernels, so that it can combine where buffers lie.
   bool has_kernels() const noexcept { return most_blocks_ != 0; }
   // See GpuPort.
@@ -80,6 +84,9 @@ class GpuMover {
   void end_step(Counter kind);
   bool landed(Counter kind, std::uint64_t chunk);
 
+  // "GPU 1, which has not finished ...", if it has started something for the first operation and
+  // not finished it; else empty. posted: that operation is; else its value may be under way.
+  std::string awaited(bool posted) const;
   // The driver is about to sleep: the GPU wakes it when something lands. False: something has.
   bool prepare_sleep(engine::GpuMark* awaited);
 
@@ -103,6 +110,7 @@ class GpuMover {
   const Size size_;
   transports::GpuWindows& windows_;
   engine::GpuPort port_;
+  GpuSlots slots_;
   std::unique_ptr<device::Module> module_;
   std::array<device::FunctionHandle, dtype_count> functions_{};
   unsigned most_blocks_ = 0;  // of a launch; 0: there are no kernels

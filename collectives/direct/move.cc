@@ -33,6 +33,15 @@ std::size_t DirectLane::out_offset(const DirectPart& part) const noexcept {
   return (form_->roles.scatters() ? part.block : part.buffer) * form_->element;
 }
 
+std::byte* DirectLane::slot(std::size_t rank, std::uint64_t chunk,
+                            const DirectPart& part) const noexcept {
+  const std::uint64_t number = protocol_.base() + chunk;
+  std::byte* const whole = gpu_slot_bytes_ == 0
+                               ? flags_.area(rank).slot(number)
+                               : gpu_slots_[rank] + number % direct_slots * gpu_slot_bytes_;
+  return whole + part.slot;
+}
+
 // Where a peer's input can be read.
 const std::byte* DirectLane::given(std::size_t peer, std::uint64_t chunk,
                                    const DirectPart& part) const noexcept {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Starts to move the bytes of operations whose buffers are on a GPU. Where all buffers are in
-// windows, a kernel reads the inputs and writes the outputs of all ranks. Otherwise chunks go
+// windows, a kernel reads the inputs and writes the outputs of all ranks. What is not goes through
+// slots in memory of the GPUs, where kernels combine too. If a rank has none there, chunks go
 // through slots in host memory, as they do where no GPU is: the GPU copies between its buffers and
 // pinned carriers, and this rank's processor between these and the slots, and combines there.
 #include <algorithm>
@@ -39,8 +40,10 @@ bool DirectLane::prepare_sleep() {
 }
 
 std::string DirectLane::awaited_gpu() const {
-  if (first_ == nullptr || first_ != next_ || first_->on_gpu.mover == nullptr) return {};
-  return first_->on_gpu.mover->port().awaited(first_->on_gpu.mark);
+  if (first_ == nullptr || first_->on_gpu.mover == nullptr) return {};
+  const GpuMover& mover = *first_->on_gpu.mover;
+  const std::string before = mover.port().awaited(first_->on_gpu.mark);
+  return before.empty() ? mover.awaited(first_ != next_) : before;
 }
 
 // Whether that part of this rank's input goes to its slot: the others read it there, or this rank
@@ -51,6 +54,15 @@ bool DirectLane::loads_part(std::size_t part) const noexcept {
 
 void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
+  if (goes_through_host())
+    copy_in_to_carrier(chunk);
+  else
+    copy_in_to_gpu_slot(chunk);
+  mover.end_step(Counter::copied_in);
+}
+
+void DirectLane::copy_in_to_carrier(std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
   std::byte* const carrier = mover.carrier(Counter::copied_in, chunk);
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!loads_part(i)) continue;
@@ -58,14 +70,34 @@ void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
     mover.to_host(Counter::copied_in, carrier + part.slot, first_->in + in_offset(part),
                   part.count * form_->element);
   }
-  mover.end_step(Counter::copied_in);
+}
+
+// Parts that are neighbours in the buffer and in the slot become one copy.
+void DirectLane::copy_in_to_gpu_slot(std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  Taken run;
+  const auto copy = [&] { mover.on_device(Counter::copied_in, run.to, run.from, run.bytes); };
+  for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
+    if (!form_->roles.gives(i)) continue;
+    const DirectPart part = form_->shape.part(chunk, i);
+    const std::byte* const from = first_->in + in_offset(part);
+    std::byte* const to = slot(rank_, chunk, part);
+    const std::size_t bytes = part.count * form_->element;
+    if (run.bytes != 0 && from == run.from + run.bytes && to == run.to + run.bytes) {
+      run.bytes += bytes;
+      continue;
+    }
+    copy();
+    run = {from, to, bytes};
+  }
+  copy();
 }
 
 // The protocol asks once for each step that has landed.
 bool DirectLane::landed_on_gpu(Counter kind, std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
   if (!mover.landed(kind, chunk)) return false;
-  if (kind != Counter::copied_in) return true;
+  if (kind != Counter::copied_in || !goes_through_host()) return true;
   const std::byte* const carrier = mover.carrier(kind, chunk);
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!loads_part(i)) continue;
@@ -79,10 +111,10 @@ void DirectLane::combine_on_gpu(std::uint64_t chunk) {
   const DirectPart part = form_->shape.part(chunk, rank_);
   if (part.count != 0) {
     bytes_loaded_ += part.count * form_->element * (size_ - 1);
-    if (protocol_.ways().slots)
+    if (goes_through_host())
       combine_in_host(part, chunk);
     else
-      combine_in_windows(part);
+      combine_by_kernel(part, chunk);
   }
   first_->on_gpu.mover->end_step(Counter::combined);
 }
@@ -101,16 +133,17 @@ void DirectLane::combine_in_host(const DirectPart& part, std::uint64_t chunk) {
     mover.to_device(Counter::combined, first_->out + out_offset(part), result, bytes);
 }
 
-void DirectLane::combine_in_windows(const DirectPart& part) {
+void DirectLane::combine_by_kernel(const DirectPart& part, std::uint64_t chunk) {
   std::array<std::byte*, kernels::ReduceArguments::most> outs;
   std::size_t count = 0;
   const ResultPlaces places = form_->roles.result_places(protocol_.ways());
   const std::size_t offset = out_offset(part);
-  outs[count++] = places.first == ResultPlaces::First::root_out
-                      ? outs_[first_->signature.root] + offset
-                      : first_->out + offset;
+  using First = ResultPlaces::First;
+  if (places.first == First::own_out) outs[count++] = first_->out + offset;
+  if (places.first == First::root_out) outs[count++] = outs_[first_->signature.root] + offset;
+  if (places.first == First::slot || places.slot) outs[count++] = slot(rank_, chunk, part);
   for (std::size_t peer = 0; peer < size_; ++peer) {
-    sources_[peer] = (peer == rank_ ? first_->in : ins_[peer]) + in_offset(part);
+    sources_[peer] = peer == rank_ ? first_->in + in_offset(part) : given(peer, chunk, part);
     if (places.all_outs && peer != rank_) outs[count++] = outs_[peer] + offset;
   }
   const schedules::Signature& s = first_->signature;
@@ -127,7 +160,7 @@ void DirectLane::copy_out_on_gpu(std::uint64_t chunk) {
     if (!form_->roles.takes_from(peer)) continue;
     const Taken block = taken(peer, chunk);
     if (peer != rank_) bytes_loaded_ += block.bytes;
-    if (peer == rank_ || !protocol_.ways().slots) {
+    if (peer == rank_ || !goes_through_host()) {
       mover.on_device(Counter::copied_out, block.to, block.from, block.bytes);
       continue;
     }

@@ -75,7 +75,8 @@ std::string DirectOwner::late_text(const Operation& operation) const {
 Traffic DirectOwner::traffic() const noexcept {
   Traffic result;
   result.bytes_received = lane_.bytes_loaded();
-  for (const direct::GpuMover* mover : movers_) result.staging_bytes += mover->port().bytes();
+  for (const direct::GpuMover* mover : movers_)
+    result.staging_bytes += mover->port().bytes() + mover->slots().bytes();
   return result;
 }
 

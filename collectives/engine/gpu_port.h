@@ -69,6 +69,7 @@ class GpuPort {
   std::byte* memory() const noexcept { return parts_->memory.data(); }
   std::size_t bytes() const noexcept { return parts_->memory.bytes(); }
   device::CopyQueue& queue(std::size_t index) noexcept { return parts_->queues[index]; }
+  const device::CopyQueue& queue(std::size_t index) const noexcept { return parts_->queues[index]; }
 
   // A start takes a mark. What this wants, the caller makes without the engine's lock and adds. A
   // watcher is a stream that waits for one mark.

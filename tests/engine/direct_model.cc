@@ -96,6 +96,7 @@ void Actor::fill_post(std::uint64_t sequence, std::uint64_t number) {
   mine.check = rules().check;
   mine.call = static_cast<std::uint8_t>(self_.posted + 1);
   mine.windowed = {kept && own.in, roles.gets_out(rank_) && own.out};
+  mine.gpu_slots = next.gpu_slots[rank_] != 0;
   if (next.chunks == 0)
     value_of(rank_, next.ring, number) = is_ready(rank_, mine.call) ? mine.call : 0;
 }
@@ -161,6 +162,7 @@ bool Actor::landed(Counter counter, std::uint64_t chunk) {
 
 direct::Agreement Actor::agree(std::uint64_t sequence) {
   std::array<Windowed, most_model_ranks> told{};
+  bool gpu_slots = true;
   for (std::size_t rank = 0; rank < size(); ++rank) {
     const auto load = [&] {
       const ModelPost& theirs = post_of(rank, sequence);
@@ -169,8 +171,13 @@ direct::Agreement Actor::agree(std::uint64_t sequence) {
     };
     const std::uint64_t bits = answer(load, [&](std::uint64_t) { return rank != rank_; });
     told[rank] = {(bits & 1) != 0, (bits & 2) != 0};
+    // It does not change while the post stays, which the loads show.
+    gpu_slots &= post_of(rank, sequence).gpu_slots;
   }
-  const direct::Ways ways = roles().ways([&](std::size_t rank) { return told[rank]; });
+  direct::Ways ways = roles().ways([&](std::size_t rank) { return told[rank]; });
+  self_.in_gpu_slots = ways.slots && gpu_slots;
+  const bool any_gpu_slots = call().gpu_slots != decltype(call().gpu_slots){};
+  if (ways.slots && any_gpu_slots && !gpu_slots) ways = {};
   return {ways, chunks(ways)};
 }
 
@@ -225,6 +232,7 @@ void Actor::start(Counter kind, std::uint64_t chunk) {
     gpu.started = gpu.done = {};
   }
   gpu.ways = self_.protocol.ways();
+  gpu.in_gpu_slots = self_.in_gpu_slots;
   gpu.base = self_.protocol.base();
   gpu.started[static_cast<std::size_t>(kind)] = static_cast<std::uint8_t>(chunk + 1);
 }
@@ -319,8 +327,9 @@ direct::CallRules Actor::rules() const {
   if (rules.eager) return rules;
   rules.gives = roles.gives_any();
   rules.takes = roles.takes_any();
-  rules.early =
-      roles.needs_in(rank_) && !(roles.may_show_in(next.in_place) && next.windowed[rank_].in);
+  rules.early = roles.needs_in(rank_) &&
+                !(roles.may_show_in(next.in_place) && next.windowed[rank_].in) &&
+                (next.gpu_slots[rank_] == 0 || is(Break::early_choice));
   return rules;
 }
 
@@ -340,6 +349,7 @@ void Actor::leave() {
     check(area.out[chunk] == wanted(roles(), call().root, rank_, size()),
           "ends a call whose output is incomplete");
   ++self_.calls;
+  if (!is(Break::kept_choice)) self_.in_gpu_slots = false;
   area.in.fill(0xff);
   area.out.fill(0);
 }
@@ -415,12 +425,13 @@ std::uint64_t hash_of(const Scenario& scenario, const World& world) {
     digest.add<8>(rank.accesses);
     digest.add<8>(rank.calls);
     digest.add<8>(rank.posted);
-    digest.add<8>(rank.refused | (rank.accesses != 0 && rank.run == Run::advance) << 1);
+    digest.add<8>(rank.refused | (rank.accesses != 0 && rank.run == Run::advance) << 1 |
+                  rank.in_gpu_slots << 2);
     if (scenario.late) {
       const ModelGpu& gpu = world.gpus[i];
       digest.add<8>(gpu.call);
       digest.add<8>(gpu.ways.in_windows | gpu.ways.out_windows << 1 | gpu.ways.slots << 2);
-      digest.add<8>(gpu.base);
+      digest.add<8>(gpu.base << 1 | gpu.in_gpu_slots);
       for (const std::uint8_t chunk : gpu.started) digest.add<4>(chunk);
       for (const std::uint8_t chunk : gpu.done) digest.add<4>(chunk);
       digest.add<8>(gpu.loaded);
@@ -434,14 +445,15 @@ std::uint64_t hash_of(const Scenario& scenario, const World& world) {
       digest.add<8>(post.sequence);
       digest.add<16>(post.check);
       digest.add<8>(post.call);
-      digest.add<8>(post.windowed.in | post.windowed.out << 1);
+      digest.add<8>(post.windowed.in | post.windowed.out << 1 | post.gpu_slots << 2);
     }
     for (const std::uint64_t counter : area.counters) digest.add<8>(counter);
-    for (std::size_t slot = 0; slot < scenario.slots; ++slot)
-      for (const Tag& tag : area.slots[slot]) {
-        digest.add<4>(tag.call);
-        digest.add<4>(tag.chunk << 1 | tag.result);
-      }
+    for (const ModelArea::Slots* const slots : {&area.slots, &area.gpu_slots})
+      for (std::size_t slot = 0; slot < scenario.slots; ++slot)
+        for (const Tag& tag : (*slots)[slot]) {
+          digest.add<4>(tag.call);
+          digest.add<4>(tag.chunk << 1 | tag.result);
+        }
     for (std::size_t chunk = 0; chunk < most_model_chunks; ++chunk) {
       digest.add<8>(area.in[chunk]);
       digest.add<8>(area.out[chunk]);

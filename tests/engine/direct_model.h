@@ -42,6 +42,9 @@ struct ModelCall {
   std::array<direct::Windowed, most_model_ranks> windowed{};
   std::array<std::uint8_t, most_model_ranks> differs{};  // ranks whose call is another one
   direct::Ring ring = direct::Ring::posts;               // where a value lies
+  // Ranks that have slots in memory of their GPUs. If all have them, these are used, and chunks are
+  // half as many. Otherwise the call uses no windows unless it uses no slots.
+  std::array<std::uint8_t, most_model_ranks> gpu_slots{};
 };
 
 // The rule that is broken on purpose, to see that the proof notices.
@@ -68,6 +71,8 @@ enum class Break {
   early_copied_out,  // likewise
   early_post,        // a call is posted before its memory may be used and its value is there
   early_end,         // a call with a value ends before its result has landed
+  early_choice,      // a rank copies in before it knows which slots the ranks use
+  kept_choice,       // it believes that they are those of the call before
 };
 
 struct Scenario {
@@ -94,6 +99,7 @@ struct ModelPost {
   std::uint64_t sequence = 0, check = 0;
   std::uint8_t call = 0;  // whose places lie here
   direct::Windowed windowed;
+  bool gpu_slots = false;
 };
 
 // The two runs of the protocol. A rank that may do both chooses: a program may start a call as soon
@@ -109,6 +115,7 @@ struct ModelRank {
   Run run = Run::post;                 // the current one
   std::uint8_t posted = 0, calls = 0;  // calls that are posted, and that are done
   bool refused = false;
+  bool in_gpu_slots = false;  // the first call uses slots of GPUs
 };
 
 struct ModelArea {
@@ -116,7 +123,8 @@ struct ModelArea {
   // By ring: which call's value lies in each place.
   std::array<std::array<std::uint8_t, 2 * most_model_depth>, direct::ring_kinds> values{};
   std::array<std::uint64_t, direct::counter_kinds> counters{};
-  std::array<std::array<Tag, most_model_ranks>, most_model_slots> slots{};
+  using Slots = std::array<std::array<Tag, most_model_ranks>, most_model_slots>;
+  Slots slots{}, gpu_slots{};
   // For each chunk of the current call, a bit for each part. in: the part still is the caller's
   // input. out: the part of the output has been written.
   std::array<std::uint8_t, most_model_chunks> in, out{};
@@ -128,6 +136,7 @@ struct ModelArea {
 struct ModelGpu {
   std::uint8_t call = 0;  // whose chunks these are
   direct::Ways ways;
+  bool in_gpu_slots = false;
   std::uint64_t base = 0;  // chunks of all calls before it
   std::array<std::uint8_t, direct::counter_kinds> started{}, done{};  // chunks, by Counter
   std::uint8_t loaded = 0;               // the newest call whose memory is ready, with its value
@@ -215,12 +224,14 @@ class Actor {
         .values[index][number % (2 * scenario_.depth[index] - is(Break::one_value_less))];
   }
   std::uint64_t chunks(const direct::Ways& ways) const noexcept {
-    return ways.slots ? call().chunks : (call().chunks + 1) / 2;
+    return ways.slots && !self_.in_gpu_slots ? call().chunks : (call().chunks + 1) / 2;
   }
   direct::CallRules rules() const;  // of next_call()
   void fill_post(std::uint64_t sequence, std::uint64_t number);
   Tag& slot(std::size_t rank, std::uint64_t chunk, std::size_t part) noexcept {
-    return world_.areas[rank].slots[(base() + chunk) % scenario_.slots][part];
+    ModelArea& area = world_.areas[rank];
+    const bool on_gpu = on_gpu_ ? gpu().in_gpu_slots : self_.in_gpu_slots;
+    return (on_gpu ? area.gpu_slots : area.slots)[(base() + chunk) % scenario_.slots][part];
   }
   // Of the step that is done: on a GPU it may be one of an earlier time.
   std::uint64_t base() const noexcept { return on_gpu_ ? gpu().base : self_.protocol.base(); }

@@ -377,6 +377,28 @@ TEST_CASE("ranks keep the protocol of direct algorithms whenever bytes land") {
   CHECK(proof.states("bytes that land late") > 100'000);
 }
 
+// A call uses slots of GPUs where all ranks have them, else slots in host memory. Each rank has
+// them after its own time.
+TEST_CASE("ranks keep the protocol when they change to slots of GPUs and back") {
+  Proof proof;
+  for (const std::size_t ranks : {2, 3})
+    for (const Collective operation : with_chunks)
+      for (const auto& [where, windowed] : wheres)
+        for (const bool late : {false, true}) {
+          if (ranks == 3 && (late || operation != Collective::all_reduce)) continue;
+          const ModelCall host{operation, 2, 0, true, windowed, {}};
+          ModelCall some_have = host, gpu = host;
+          some_have.gpu_slots[0] = 1;
+          gpu.gpu_slots = {1, 1, 1};
+          gpu.chunks = late || ranks == 3 ? 2 : 5;
+          Scenario scenario{name_for(operation, where, true), ranks, 1, {some_have, gpu, host}};
+          if (ranks == 3) scenario.calls = {some_have, gpu};
+          scenario.late = late;
+          proof.prove(scenario);
+        }
+  CHECK(proof.states("slots of GPUs") > 100'000);
+}
+
 TEST_CASE("a rank whose direct call differs is seen by all ranks, and nobody ends it") {
   Proof proof;
   for (const std::size_t ranks : {2, 3})
@@ -401,6 +423,9 @@ TEST_CASE("the proof of the direct protocol finds rules that are broken") {
   const ModelCall beside = value(0, direct::Ring::short_values);
   ModelCall differs = value();
   differs.differs[1] = 1;
+  ModelCall on_gpu = reduce, some_on_gpu = reduce;
+  on_gpu.gpu_slots = {1, 1, 1};
+  some_on_gpu.gpu_slots = {1, 0, 0};
   const char* const another_value = "reads the value of another call";
   const char* const another_post = "compares itself with another call's post";
   const char* const another_chunk = "reads a slot that holds something else";
@@ -440,12 +465,14 @@ TEST_CASE("the proof of the direct protocol finds rules that are broken") {
       {Break::early_post, {value()}, another_value},
       {Break::early_post, {gather_windows}, "uses a buffer that its owner still needs"},
       {Break::early_end, {value()}, "a call whose output is incomplete"},
+      {Break::early_choice, {on_gpu}, another_chunk},
+      {Break::kept_choice, {on_gpu, some_on_gpu}, another_chunk},
   };
   for (const std::size_t ranks : {2, 3})
     for (const Mutant& mutant : mutants) {
       Scenario scenario{"mutant", ranks, 2, mutant.calls, mutant.broken};
       scenario.depth[0] = mutant.depth;
-      scenario.late = mutant.broken >= Break::early_copied_in;
+      scenario.late = mutant.broken >= Break::early_copied_in && mutant.broken <= Break::early_end;
       const Result result = Explorer(scenario).run();
       INFO("broken rule " << static_cast<int>(mutant.broken) << ", " << ranks
                           << " ranks: " << result.violation);

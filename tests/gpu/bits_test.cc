@@ -5,6 +5,7 @@
 #include "gpu/gpu_ranks.h"
 #include "support/draw.h"
 #include "support/effort.h"
+#include "support/fake_kernels.h"
 
 namespace rondo::testing {
 namespace {
@@ -63,8 +64,9 @@ class OnBoth {
   std::uint64_t calls_ = 0;
 };
 
-void compare_all(const Setup& setup, const std::string& what) {
-  run_on_gpus(setup, what, [](Communicator& c, OnGpu& on) {
+// Counts are about this number.
+void compare_all(const Setup& setup, const std::string& what, std::size_t count = 101) {
+  run_on_gpus(setup, what, [=](Communicator& c, OnGpu& on) {
     OnBoth both(c, on);
     for (int type = 0; type < dtype_count; ++type)
       for (int op = 0; op < reduce_op_count; ++op)
@@ -72,7 +74,7 @@ void compare_all(const Setup& setup, const std::string& what) {
              {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
           if (supports(static_cast<DType>(type), static_cast<ReduceOp>(op)))
             both.compare(operation, static_cast<DType>(type), static_cast<ReduceOp>(op),
-                         101 + static_cast<std::size_t>(type + op));
+                         count + static_cast<std::size_t>(type + op));
   });
 }
 
@@ -99,6 +101,22 @@ TEST_CASE("sums by each algorithm have the bits of host memory", "[bits]") {
       setup.options.algorithm = algorithm;
       setup.options.segment_bytes = 96;
       compare_all(setup, algorithm);
+    }
+}
+
+// Both round once, in rank order. The first calls go through the host, the others through slots of
+// GPUs.
+TEST_CASE("direct sums in slots of GPUs have the bits of host memory", "[bits][slots]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  for (const bool reproducible : {false, true})
+    for (const int size : sizes()) {
+      Setup setup = direct_setup(size);
+      setup.options.reproducible = reproducible;
+      const unsigned long before = fake.calls("cuLaunchKernel");
+      compare_all(setup, "direct", 20'000);
+      CHECK(fake.calls("cuLaunchKernel") > before + 500);
     }
 }
 

@@ -18,21 +18,6 @@
 namespace rondo::testing {
 namespace {
 
-constexpr Collective with_chunks[] = {Collective::all_reduce,     Collective::reduce,
-                                      Collective::broadcast,      Collective::all_gather,
-                                      Collective::gather,         Collective::scatter,
-                                      Collective::reduce_scatter, Collective::all_to_all};
-
-// Chunks of 64 KiB, over shm.
-Setup direct_setup(int size) {
-  Setup setup;
-  setup.over = Over::shm;
-  setup.size = size;
-  setup.options.algorithm = "direct";
-  setup.options.staging_bytes = 1;
-  return setup;
-}
-
 unsigned long launches() {
   return FakeCuda().calls("cuLaunchKernel");
 }
@@ -117,7 +102,7 @@ TEST_CASE("kernels combine every type and operation of ranks", "[direct]") {
   }
 }
 
-// Where only inputs or only outputs can be reached, all go through the host.
+// Where only inputs or only outputs can be reached, the rest goes through slots.
 TEST_CASE("half of the buffers of ranks lie in windows", "[direct]") {
   if (FakeCuda::missing()) return;
   register_device_kernels(FakeCuda());

@@ -92,6 +92,21 @@ class MappedMemory {
   bool mapped_ = true;
 };
 
+inline constexpr Collective with_chunks[] = {Collective::all_reduce,     Collective::reduce,
+                                             Collective::broadcast,      Collective::all_gather,
+                                             Collective::gather,         Collective::scatter,
+                                             Collective::reduce_scatter, Collective::all_to_all};
+
+// By direct algorithms over shm, with chunks of 64 KiB, and of 8 KiB through slots of GPUs.
+inline Setup direct_setup(int size) {
+  Setup setup;
+  setup.over = Over::shm;
+  setup.size = size;
+  setup.options.algorithm = "direct";
+  setup.options.staging_bytes = 1;
+  return setup;
+}
+
 // Waits for the stream, as a program does at its end.
 inline void settle(const OnGpu& on, const device::Stream& stream) {
   device::Event event(on.gpu());

@@ -2,13 +2,15 @@
 //
 // One rank as a process, with buffers on a GPU: it runs collectives and checks their results.
 //   gpu_rank MODE OPERATIONS 0 COUNT
-// MODE: run, or direct: by direct algorithms, on memory of Communicator::allocate.
+// MODE: run, or by direct algorithms: direct, on memory of Communicator::allocate, or slots, on
+// memory that only this rank reaches.
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 // After an error it uses the GPU in a communicator of its own first, and writes "unusable" if that
 // fails.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "device/gpus.h"
 #include "support/fake_kernels.h"
@@ -39,9 +41,10 @@ std::size_t arena_bytes(int size, std::size_t count) {
   return (count * sizeof(float) * 4 + 4096) * static_cast<std::size_t>(size);
 }
 
-std::string run(GpuCopier& copier, bool direct, long operations, std::size_t count) {
+std::string run(GpuCopier& copier, std::string_view mode, long operations, std::size_t count) {
+  const bool direct = mode == "direct";
   Options options;
-  if (direct) options.algorithm = "direct";
+  if (mode != "run") options.algorithm = "direct";
   Communicator communicator = Communicator::connect(options);
   const Memory arena =
       direct ? communicator.allocate(arena_bytes(communicator.size(), count), 0) : Memory();
@@ -57,6 +60,8 @@ std::string run(GpuCopier& copier, bool direct, long operations, std::size_t cou
     trial.work().wait();
     if (const std::string problem = trial.problem(); !problem.empty()) return "wrong " + problem;
   }
+  if (mode != "run" && FakeCuda::here() && FakeCuda().calls("cuLaunchKernel") == 0)
+    return "wrong way: no kernels have combined anything";
   return "ok";
 }
 
@@ -78,8 +83,7 @@ int main(int argc, char** argv) {
   GpuCopier copier(gpus.gpu(0));
   try {
     if (FakeCuda::here()) testing::register_device_kernels(FakeCuda());
-    say(run(copier, argv[1] == std::string("direct"), std::atol(argv[2]),
-            std::strtoull(argv[4], nullptr, 10)));
+    say(run(copier, argv[1], std::atol(argv[2]), std::strtoull(argv[4], nullptr, 10)));
   } catch (const Error& error) {
     say(is_usable(copier) ? "error " + std::to_string(error.code().value()) + " " + error.what()
                           : "unusable");

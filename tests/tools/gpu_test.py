@@ -108,7 +108,7 @@ class Bench(unittest.TestCase):
 
     def test_direct(self):
         """The fake driver has no kernels of Rondo here, so the processor combines."""
-        for memory, staging in ([], "pinned host memory"), (["--allocate"], "pinned host memory up to 16 KiB"):
+        for memory, staging in ([], "pinned host memory up to 16 KiB and slots of the GPU"), (["--allocate"], "pinned host memory up to 16 KiB"):
             result = self.bench("--device", "cuda", "--algorithm", "direct", "--ranks", 2, "-b", 64, "-e", "64K", "-f", 1024, *memory, *QUICK, "--json", "-")
             record = json.loads(result.stdout)
             self.assertEqual(record["staging"], staging)
