@@ -159,6 +159,7 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   const Form& form = this->form(*next_);
   if (form.eager) post_value(flags_.area(rank_).value(form.ring, number));
   write_details(sequence);
+  if (!form.eager) posted_ = {&windows_of(*next_), own_};
   if (GpuMover* const mover = next_->on_gpu.mover) mover->begin(form.eager);
 }
 
@@ -220,6 +221,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   }
   outs_[rank_] = operation.out;
   uses_windows_ = ways.in_windows || ways.out_windows;
+  if (on_gpu && uses_windows_) operation.on_gpu.mover->hold_windows();
   if (form_->roles.reducing()) read_input_scales(sequence);
   if (!ways.slots) {
     form_->lasts = false;
@@ -241,6 +243,11 @@ DirectLane::Step DirectLane::advance() {
   if (step != Step::done) return step;
   cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
   if (cut_off_) return Step::none;
+  if (first_->on_gpu.mover != nullptr) first_->on_gpu.mover->let_go_of_windows();
+  if (transports::Windows* const windows = std::exchange(posted_.windows, nullptr)) {
+    windows->ended(posted_.places.in);
+    windows->ended(posted_.places.out);
+  }
   first_ = first_->next_direct;
   post_more();
   return step;

@@ -207,6 +207,11 @@ class DirectLane {
   // About the first operation, if it has chunks:
   bool uses_windows_ = false;
   Places own_;
+  // What windows->find() has given to the posted operation.
+  struct Posted {
+    transports::Windows* windows = nullptr;
+    Places places;
+  } posted_;
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;
   std::vector<std::byte*> outs_;
