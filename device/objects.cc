@@ -202,10 +202,11 @@ void OpenedMemory::close() noexcept {
 
 void OpenedMemory::give_access(const Gpu& other) const {
   if (&other == gpu_) return;
-  throw Error(Errc::unsupported,
-              fmt::format("registered memory of another process serves one GPU of this process, and "
-                          "here that is GPU {}; memory of Communicator::allocate serves all",
-                          gpu_->ordinal()));
+  throw Error(
+      Errc::unsupported,
+      fmt::format("registered memory of another process serves one GPU of this process, and "
+                  "here that is GPU {}; memory of Communicator::allocate serves all",
+                  gpu_->ordinal()));
 }
 
 IpcMemoryHandle handle_of(const Gpu& gpu, Address begin) {

@@ -148,8 +148,8 @@ class OpenedMemory {
   std::size_t bytes_ = 0;
 };
 
-// The handle by which other processes open the allocation that begins at this address. May block, as
-// constructors. Throws Error: unsupported if such memory has no handle, with the remedy; system.
+// The handle by which other processes open the allocation that begins at this address. May block,
+// as constructors. Throws Error: unsupported if such memory has no handle, with the remedy; system.
 IpcMemoryHandle handle_of(const Gpu& gpu, Address begin);
 // Lets the GPU use all memory that this process allocates on the other one (cudaMalloc). May block,
 // as constructors. Throws Error(system). There is no way back.

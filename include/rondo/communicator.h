@@ -31,8 +31,8 @@ namespace rondo {
 
 // Memory of the program that the transports of one communicator know, from
 // Communicator::register_memory(). The destructor ends the registration and leaves the memory
-// alone; of memory on a GPU it may wait. The program keeps the memory until then. A registration may outlive its communicator, but
-// no operation may use the memory while it ends. Reentrant.
+// alone; of memory on a GPU it may wait. The program keeps the memory until then. A registration
+// may outlive its communicator, but no operation may use the memory while it ends. Reentrant.
 class RONDO_API Registration {
  public:
   Registration() noexcept;  // empty: data() is null, bytes() is 0
@@ -283,9 +283,9 @@ class RONDO_API Communicator {
   // ranks of this host then reach the whole allocation that holds it, as they do memory of
   // allocate() (docs/gpu.md); without, there is nothing to register. When the last registration in
   // an allocation ends, the end waits until operations on it have ended here and the other ranks
-  // have let go of it, whatever they do. That takes milliseconds as a rule and five seconds at most;
-  // then a line on standard error says that the memory must not be freed. The destructor of the
-  // communicator ends what is still registered.
+  // have let go of it, whatever they do. That takes milliseconds as a rule and five seconds at
+  // most; then a line on standard error says that the memory must not be freed. The destructor of
+  // the communicator ends what is still registered.
   //
   //   Wrong: cudaFree(p) while r lives: another process has the memory open, and CUDA leaves
   //   undefined what happens then.

@@ -115,12 +115,13 @@ Options read_options(const rondo_options& from) {
   return options;
 }
 
-// A negative number means host memory in C++, and so a mistake here would go unnoticed. instead: the
-// function for host memory.
+// A negative number means host memory in C++, and so a mistake here would go unnoticed. instead:
+// the function for host memory.
 int checked_gpu(int device, const char* instead) {
   if (device >= 0) return device;
-  throw Error(Errc::invalid_argument,
-              fmt::format("device is {}: GPUs count from 0; {} is for host memory", device, instead));
+  throw Error(
+      Errc::invalid_argument,
+      fmt::format("device is {}: GPUs count from 0; {} is for host memory", device, instead));
 }
 
 // device: a GPU; nothing: host memory.

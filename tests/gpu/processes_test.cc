@@ -27,29 +27,30 @@ TEST_CASE("processes that share a GPU") {
 }
 
 TEST_CASE("processes reach each other's memory of a GPU") {
-  for (const int size : {2, 4}) {
-    Group group(size, "60");
-    group.transport = "shm";
-    group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), "direct"), 44, 0,
-                    9000);
-    for (int rank = 0; rank < size; ++rank) {
-      const Ending ending = group.ending(rank);
-      INFO("rank " << rank << ": " << ending.message);
-      CHECK(ending.code == "ok");
+  for (const std::string mode : {"direct", "registered"})
+    for (const int size : {2, 4}) {
+      Group group(size, "60");
+      group.transport = "shm";
+      group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), mode), 44, 0, 9000);
+      for (int rank = 0; rank < size; ++rank) {
+        const Ending ending = group.ending(rank);
+        INFO(mode << ", rank " << rank << ": " << ending.message);
+        CHECK(ending.code == "ok");
+      }
+      for (int rank = 0; rank < size; ++rank)
+        CHECK(group[rank].wait(base::Clock::now() + Group::patience) == 0);
     }
-    for (int rank = 0; rank < size; ++rank)
-      CHECK(group[rank].wait(base::Clock::now() + Group::patience) == 0);
-  }
 }
 
 TEST_CASE("a rank is killed in the middle, and the GPU is usable for the others") {
-  for (int turn = 0; turn < 6; ++turn) {
+  constexpr const char* modes[] = {"run",    "run",    "run",        "run",
+                                   "direct", "direct", "registered", "registered"};
+  for (int turn = 0; turn < 8; ++turn) {
     const int size = 2 + turn % 3, victim = turn % size;
     Group group(size, "60");
     group.transport = turn < 4 ? transport_of(turn) : "shm";
-    group.start_all(
-        std::vector<std::string>(static_cast<std::size_t>(size), turn < 4 ? "run" : "direct"), 0, 0,
-        200'000);
+    group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), modes[turn]), 0, 0,
+                    200'000);
     // So many milliseconds into the operations.
     CHECK(
         group[victim].line(base::Clock::now() + std::chrono::milliseconds{40 + 30 * turn}).empty());

@@ -2,12 +2,14 @@
 //
 // One rank as a process, with buffers on a GPU: it runs collectives and checks their results.
 //   gpu_rank MODE OPERATIONS 0 COUNT
-// MODE: run, or direct: by direct algorithms, on memory of Communicator::allocate.
+// MODE: run; direct: by direct algorithms, on memory of Communicator::allocate; registered: on
+// memory of cudaMalloc that is registered, now and then anew.
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 // After an error it uses the GPU in a communicator of its own first, and writes "unusable" if that
 // fails.
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "device/gpus.h"
@@ -39,24 +41,43 @@ std::size_t arena_bytes(int size, std::size_t count) {
   return (count * sizeof(float) * 4 + 4096) * static_cast<std::size_t>(size);
 }
 
-std::string run(GpuCopier& copier, bool direct, long operations, std::size_t count) {
+// Memory of cudaMalloc that is registered.
+struct Registered {
+  Registered(Communicator& communicator, const device::Gpu& gpu, std::size_t bytes)
+      : memory(gpu, bytes),
+        registration(communicator.register_memory(reinterpret_cast<void*>(memory.address()), bytes,
+                                                  gpu.ordinal())) {}
+  device::DeviceMemory memory;
+  Registration registration;
+};
+
+// Calls on registered memory, after which others have seen it.
+constexpr long calls_of_a_registration = 11;
+
+std::string run(GpuCopier& copier, const std::string& mode, long operations, std::size_t count) {
   Options options;
-  if (direct) options.algorithm = "direct";
+  if (mode != "run") options.algorithm = "direct";
   Communicator communicator = Communicator::connect(options);
-  const Memory arena =
-      direct ? communicator.allocate(arena_bytes(communicator.size(), count), 0) : Memory();
+  const std::size_t bytes = arena_bytes(communicator.size(), count);
+  const Memory arena = mode == "direct" ? communicator.allocate(bytes, 0) : Memory();
+  std::optional<Registered> registered;
   say("ready " + communicator.address());
   for (long i = 0; operations == 0 || i < operations; ++i) {
+    if (mode == "registered" && i % calls_of_a_registration == 0)
+      registered.emplace(communicator, copier.gpu(), bytes);
     Trial trial(some_call(static_cast<std::uint64_t>(i), communicator.size(), count),
                 communicator.rank(), communicator.size());
-    if (direct)
-      trial.place_at(copier, reinterpret_cast<device::Address>(arena.data()));
+    if (mode != "run")
+      trial.place_at(copier, registered ? registered->memory.address()
+                                        : reinterpret_cast<device::Address>(arena.data()));
     else
       trial.place_on(copier);
     trial.start(communicator);
     trial.work().wait();
     if (const std::string problem = trial.problem(); !problem.empty()) return "wrong " + problem;
   }
+  if (registered && FakeCuda::here() && FakeCuda().calls("cuLaunchKernel") == 0)
+    return "wrong: no kernel has run";
   return "ok";
 }
 
@@ -78,8 +99,7 @@ int main(int argc, char** argv) {
   GpuCopier copier(gpus.gpu(0));
   try {
     if (FakeCuda::here()) testing::register_device_kernels(FakeCuda());
-    say(run(copier, argv[1] == std::string("direct"), std::atol(argv[2]),
-            std::strtoull(argv[4], nullptr, 10)));
+    say(run(copier, argv[1], std::atol(argv[2]), std::strtoull(argv[4], nullptr, 10)));
   } catch (const Error& error) {
     say(is_usable(copier) ? "error " + std::to_string(error.code().value()) + " " + error.what()
                           : "unusable");

@@ -176,8 +176,9 @@ void CudaWindows::take_arrived() {
     arrived.swap(arrived_);
   }
   for (const auto& [key, one] : arrived)
-    import(key, one.generation, false, [&] { return open_allocated(key, one); });
-}
+    import(key, one.generation, false, [&] { return open_allocated(key, one);
+});
+}  // namespace rondo::cuda_ipc
 
 void CudaWindows::take_registered() {
   for (std::size_t place = 0; place < tables_.size(); ++place) {
@@ -188,12 +189,14 @@ void CudaWindows::take_registered() {
     for (std::uint32_t slot = 0; slot < most_exports; ++slot) {
       const Key key{place, slot};
       const std::uint32_t generation = generation_of(key);
-      if (generation == 0 || table.exports[slot].name.load(std::memory_order_relaxed) == 0) continue;
+      if (generation == 0 || table.exports[slot].name.load(std::memory_order_relaxed) == 0)
+        continue;
       const auto found = imports_.find(key);
       if (found == imports_.end() || found->second.generation != generation)
-        import(key, generation, true, [&] { return open_registered(key); });
-    }
+        import(key, generation, true, [&] { return open_registered(key);
+    });
   }
+}
 }
 
 // Says that it is opening the memory before it looks whether there is such an export: see

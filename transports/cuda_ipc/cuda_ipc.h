@@ -163,7 +163,7 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   std::vector<std::uint32_t> seen_registrations_;  // by place
   base::QuotaLog log_;
   std::thread releaser_;  // runs while registered memory may be open
-  std::mutex mutex_;  // guards what follows; nothing blocks under it
+  std::mutex mutex_;      // guards what follows; nothing blocks under it
   std::map<Key, Arrived> arrived_;
   Imports imports_;
 };

@@ -177,10 +177,10 @@ void Exports::release(const std::shared_ptr<Live>& live) noexcept {
   if (--live->registrations != 0) return;
   std::erase(live_, live);
   const base::TimePoint until = base::Clock::now() + release_time;
-  const bool is_unused = live->slot == most_exports ||
-                         news_.wait_until(lock, std::min(until, releases_end_), [&] {
-                           return live->uses == 0 || halted_ || windows_ == nullptr;
-                         });
+  const bool is_unused =
+      live->slot == most_exports || news_.wait_until(lock, std::min(until, releases_end_), [&] {
+        return live->uses == 0 || halted_ || windows_ == nullptr;
+      });
   remove_process_memory(live->name);
   // Otherwise close() has withdrawn it.
   if (live->slot == most_exports || slots_[live->slot] != live) return;
@@ -290,8 +290,7 @@ void Exports::insert(const std::shared_ptr<Live>& live, const Shown& shown) {
   store_words(entry->handle, shown.handle);
   entry->name.store(live->name, std::memory_order_relaxed);
   entry->generation.store(live->generation, std::memory_order_release);
-  if (live->name != 0)
-    tables_[place_]->registrations.fetch_add(1, std::memory_order_release);
+  if (live->name != 0) tables_[place_]->registrations.fetch_add(1, std::memory_order_release);
 }
 
 // No operation runs any more. Threads in release() look at releases_end_ and leave the tables.
@@ -319,7 +318,8 @@ void Exports::halt() noexcept {
 
 // The first live export behind the address.
 Exports::Lives::iterator Exports::live_after(device::Address address) noexcept {
-  return std::ranges::upper_bound(live_, address, {}, [](const auto& live) { return live->address; });
+  return std::ranges::upper_bound(live_, address, {},
+                                  [](const auto& live) { return live->address; });
 }
 
 // The last live export that begins at or before the address; null when there is none.
