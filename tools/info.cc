@@ -55,8 +55,8 @@ std::string yes_unless(std::string_view why) {
   return why.empty() ? "yes" : fmt::format("no: {}", why);
 }
 
-// Which memory of the GPU ranks of this host load and store where it lies, by direct algorithms, and
-// which ranks do not.
+// Which memory of the GPU ranks of this host load and store where it lies, by direct algorithms,
+// and which ranks do not.
 std::string windows_of(const GpuInfo& gpu, const std::vector<GpuInfo>& gpus) {
   std::vector<std::string> kinds, reach, others;
   if (gpu.why_no_descriptors.empty()) kinds.emplace_back("memory of allocate()");

@@ -176,9 +176,8 @@ void CudaWindows::take_arrived() {
     arrived.swap(arrived_);
   }
   for (const auto& [key, one] : arrived)
-    import(key, one.generation, false, [&] { return open_allocated(key, one);
-});
-}  // namespace rondo::cuda_ipc
+    add_import(key, one.generation, false, [&] { return open_allocated(key, one); });
+}
 
 void CudaWindows::take_registered() {
   for (std::size_t place = 0; place < tables_.size(); ++place) {
@@ -193,23 +192,25 @@ void CudaWindows::take_registered() {
         continue;
       const auto found = imports_.find(key);
       if (found == imports_.end() || found->second.generation != generation)
-        import(key, generation, true, [&] { return open_registered(key);
-    });
+        add_import(key, generation, true, [&] { return open_registered(key); });
+    }
   }
-}
 }
 
 // Says that it is opening the memory before it looks whether there is such an export: see
 // exports.cc. What the table says is read again afterwards: the peer may have withdrawn the memory
 // and shown other.
 template <class Open>
-void CudaWindows::import(const Key& key, std::uint32_t generation, bool is_registered, Open open) {
+void CudaWindows::add_import(const Key& key, std::uint32_t generation, bool is_registered,
+                             Open open) {
   if (generation_of(key) != generation || generation >= only_open) return;
   if (const auto before = imports_.find(key); before != imports_.end()) {
     if (!may_drop(key, before->second)) return;
-    mutex_.lock();
-    Imports::node_type freed = imports_.extract(before);
-    mutex_.unlock();
+    Imports::node_type freed;
+    {
+      const std::lock_guard lock(mutex_);
+      freed = imports_.extract(before);
+    }
     drop(std::move(freed));
   }
   publish(key, generation | only_open);
@@ -244,7 +245,9 @@ CudaWindows::Opened CudaWindows::open_allocated(const Key& key, const Arrived& a
 CudaWindows::Opened CudaWindows::open_registered(const Key& key) const {
   const ExportEntry& entry = tables_[key.first]->exports[key.second];
   const device::Gpu& gpu = *used_.front();
-  if (const auto near = find_process_memory(entry.name.load(std::memory_order_relaxed))) {
+  const auto near = find_process_memory(entry.name.load(std::memory_order_relaxed));
+  // A rank that shows a name which it has seen elsewhere does not wait until this rank has let go.
+  if (near && near->rank == host_.ranks()[key.first]) {
     check_reach(gpu.driver(), near->ordinal);
     const NearMemory memory(*gpus_, *near);
     memory.give_access(gpu);

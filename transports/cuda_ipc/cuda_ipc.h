@@ -143,7 +143,7 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   void take_arrived();
   void take_registered();
   template <class Open>
-  void import(const Key& key, std::uint32_t generation, bool is_registered, Open open);
+  void add_import(const Key& key, std::uint32_t generation, bool is_registered, Open open);
   Opened open_allocated(const Key& key, const Arrived& arrived) const;
   Opened open_registered(const Key& key) const;
   void check_reach(const device::CudaDriver& driver, device::Ordinal owner) const;

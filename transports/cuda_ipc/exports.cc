@@ -144,7 +144,7 @@ std::shared_ptr<Exports::Live> Exports::register_range(const device::Gpu& gpu,
   made->address = range.begin;
   made->bytes = range.bytes;
   made->registrations = 1;
-  made->name = add_process_memory({range.begin, range.bytes, gpu.ordinal()});
+  made->name = add_process_memory({ranks_[place_], range.begin, range.bytes, gpu.ordinal()});
   try {
     const std::lock_guard lock(mutex_);
     // Another thread may have registered the same allocation meanwhile.

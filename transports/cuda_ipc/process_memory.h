@@ -18,6 +18,7 @@
 namespace rondo::cuda_ipc {
 
 struct ProcessMemory {
+  int rank = 0;  // that has registered it
   device::Address address = 0;
   std::size_t bytes = 0;
   device::Ordinal ordinal = 0;  // of its GPU
