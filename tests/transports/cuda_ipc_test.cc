@@ -453,6 +453,14 @@ TEST_CASE("cuda ipc: memory that others cannot reach is refused or nowhere") {
   ranks[1].turn();
   CHECK(times(errors.text(), "cannot be mapped: cuIpcOpenMemHandle") == 1);
   CHECK(ranks[1].windows->map(0, {7, 7, 0}, 0) == nullptr);
+  // Nor is a name of another rank's memory good.
+  auto& copied = cuda_ipc::table_in(ranks.transports()[2]->windows()->area(2)).exports[0];
+  copied.name = table.exports[place.slot].name.load();
+  copied.generation = 1;
+  for (std::size_t i = 0; i < 2; ++i) copied.gpu[i] = table.exports[place.slot].gpu[i].load();
+  cuda_ipc::table_in(ranks.transports()[2]->windows()->area(2)).registrations.fetch_add(1);
+  ranks[1].turn();
+  CHECK(times(errors.text(), "rank 2 has registered cannot be mapped: cuIpcOpenMemHandle") == 1);
 }
 
 TEST_CASE("cuda ipc: memory of a process outlives it") {
