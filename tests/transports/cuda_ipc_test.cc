@@ -408,6 +408,45 @@ TEST_CASE("cuda ipc: what another rank does not let go of in time is named") {
                                 Catch::Contains("rank 1 did not let go of it in time"));
 }
 
+TEST_CASE("cuda ipc: a rank that ends lets go of registered memory") {
+  if (FakeCuda::missing()) return;
+  IpcRanks ranks({0, 0});
+  Program program(ranks[0], 1000);
+  const auto registration = program.register_part(0, 1000);
+  const transports::WindowPlace place = ranks.find(0, program.data(), 1000);
+  REQUIRE(place.generation != 0);
+  const auto& mapped = cuda_ipc::table_in(ranks.transports()[1]->windows()->area(1)).mapped[0];
+  CHECK(mapped[place.slot] == place.generation);
+  ranks[1].windows->close(false, base::Clock::now());  // its GPU is still at work
+  CHECK(mapped[place.slot] == place.generation);
+  const StandardError errors;
+  ranks[0].windows->close(true, base::Clock::now());
+  CHECK_THAT(errors.text(), Catch::Contains("rank 1 did not let go of it in time"));
+  IpcRanks others({0, 0});
+  Program again(others[0], 1000);
+  const auto lasting = again.register_part(0, 1000);
+  REQUIRE(others.find(0, again.data(), 1000).generation != 0);
+  const std::size_t before = errors.text().size();
+  others[1].windows->close(true, base::Clock::now());
+  others[0].windows->close(true, base::Clock::now());
+  CHECK(errors.text().size() == before);
+}
+
+TEST_CASE("cuda ipc: a rank that is about to open memory is waited for too") {
+  if (FakeCuda::missing()) return;
+  IpcRanks ranks({0, 0});
+  Program program(ranks[0], 1000);
+  const auto registration = program.register_part(0, 1000);
+  Transports& transports = ranks.transports();
+  const auto& entry = cuda_ipc::table_in(transports[0]->windows()->area(0)).exports[0];
+  auto& state = cuda_ipc::table_in(transports[1]->windows()->area(1)).mapped[0][0];
+  state = entry.generation | cuda_ipc::only_open;
+  const StandardError errors;
+  CHECK(ranks[0].windows->find(program.data(), 1000).generation == 0);
+  ranks[0].windows->close(true, base::Clock::now());
+  CHECK_THAT(errors.text(), Catch::Contains("rank 1 did not let go of it in time"));
+}
+
 TEST_CASE("cuda ipc: memory that others cannot reach is refused or nowhere") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
@@ -496,9 +535,12 @@ TEST_CASE("cuda ipc child: two processes", "[.child]") {
 
 TEST_CASE("cuda ipc: processes open registered memory, and close it while they do other things") {
   if (FakeCuda::missing()) return;
-  const Ended ended = run_own("cuda ipc child: registered memory of two processes", "leaks=fail");
+  const Ended ended =
+      run_own("cuda ipc child: registered memory of two processes", "leaks=fail,gpus=2");
   INFO(ended.output);
   CHECK(ended.status == 0);
+  CHECK_THAT(ended.output, Catch::Contains("rank 0 has registered cannot be mapped: registered "
+                                           "memory of another process serves one GPU"));
 }
 
 // The fake ends the process if it frees what the other one has open.
@@ -523,7 +565,9 @@ TEST_CASE("cuda ipc child: registered memory of two processes", "[.child]") {
     // Here it leaves its windows alone.
     while (text_at(memory->memory().data()) != "next") std::this_thread::yield();
     opened(0);
-    write_text(memory->memory().data(), "opened");
+    // CUDA has opened it for one GPU, so another one does not reach it.
+    rank.windows->catch_up(rank.gpus->gpu(1));
+    write_text(memory->memory().data(), rank.windows->reaches_all() ? "wrong" : "opened");
     for (;;) ::pause();
   });
   const StandardError errors;
@@ -548,7 +592,9 @@ TEST_CASE("cuda ipc child: registered memory of two processes", "[.child]") {
   program.emplace(rank, 1000);
   registration = program->register_part(0, 1000);
   write_text(there, "next");
-  while (text_at(there) != "opened") rank.turn();
+  while (text_at(there) == "next") rank.turn();
+  CHECK(text_at(there) == "opened");
+  CHECK(rank.windows->find(program->data(), 1000).generation == 0);
   ::kill(other.process(), SIGKILL);
   other.wait();
   registration.reset();
