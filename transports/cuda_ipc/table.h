@@ -35,7 +35,7 @@ struct ExportEntry {
 inline constexpr std::uint32_t only_open = std::uint32_t{1} << 31;
 
 struct Table {
-  // A thread of this rank sleeps on it: there may be memory to let go of (Releaser in cuda_ipc.h).
+  // A thread of this rank sleeps on it. A call means that there may be memory to let go of.
   base::WakeWord news;
   std::atomic<std::uint32_t> registrations;  // how many there have been
   std::atomic<std::uint32_t> halted;         // not 0: others may still use memory that is withdrawn
