@@ -175,8 +175,9 @@ void CudaWindows::take_arrived() {
     const std::lock_guard lock(mutex_);
     arrived.swap(arrived_);
   }
-  for (const auto& [key, one] : arrived)
-    add_import(key, one.generation, false, [&] { return open_allocated(key, one); });
+  for (const auto& one : arrived)
+    add_import(one.first, one.second.generation, false,
+               [&] { return open_allocated(one.first, one.second); });
 }
 
 void CudaWindows::take_registered() {

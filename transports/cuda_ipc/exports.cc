@@ -140,7 +140,7 @@ std::shared_ptr<Exports::Live> Exports::register_range(const device::Gpu& gpu,
     if (register_known(address, live)) return live;
   }
   const Shown shown{range.bytes, uuid_of(gpu), device::handle_of(gpu, range.begin)};
-  const auto made = std::make_shared<Live>();
+  auto made = std::make_shared<Live>();
   made->address = range.begin;
   made->bytes = range.bytes;
   made->registrations = 1;
