@@ -408,6 +408,21 @@ TEST_CASE("cuda ipc: what another rank does not let go of in time is named") {
                                 Catch::Contains("rank 1 did not let go of it in time"));
 }
 
+TEST_CASE("cuda ipc: others go on when a rank that has registered memory leaves in order") {
+  if (FakeCuda::missing()) return;
+  IpcRanks ranks({0, 0});
+  Program program(ranks[0], 1000);
+  const auto registration = program.register_part(0, 1000);
+  const transports::WindowPlace place = ranks.find(0, program.data(), 1000);
+  REQUIRE(place.generation != 0);
+  ranks[0].windows->ended(place);
+  ranks.transports()[0]->halt();
+  const StandardError errors;
+  ranks[0].windows->close(true, base::after(base::Clock::now(), std::chrono::minutes{1}));
+  CHECK(ranks[1].windows->map(0, place, 1) == nullptr);
+  CHECK(errors.text().empty());
+}
+
 TEST_CASE("cuda ipc: a rank that ends lets go of registered memory") {
   if (FakeCuda::missing()) return;
   IpcRanks ranks({0, 0});

@@ -126,11 +126,11 @@ void CudaWindows::use(const device::Gpu& gpu) {
 }
 
 // An owner withdraws memory when its operations have ended, so no operation of this rank uses it.
-// After a failure of the owner those of this rank must have ended too.
+// If they have failed, those of this rank must have ended too.
 bool CudaWindows::may_drop(const Key& key, const Import& import) const noexcept {
   if (generation_of(key) == import.generation) return false;
   return !import.is_registered() ||
-         tables_[key.first]->halted.load(std::memory_order_acquire) == 0 ||
+         tables_[key.first]->unsettled.load(std::memory_order_relaxed) == 0 ||
          (halted_ && holds_ == 0);
 }
 

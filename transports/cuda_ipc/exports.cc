@@ -201,6 +201,7 @@ void Exports::release(const std::shared_ptr<Live>& live) noexcept {
 }
 
 void Exports::withdraw(const Live& live) noexcept {
+  if (live.uses != 0) tables_[place_]->unsettled.store(1, std::memory_order_relaxed);
   tables_[place_]->exports[live.slot].generation.store(0, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -312,7 +313,6 @@ void Exports::close(base::TimePoint until) noexcept {
 void Exports::halt() noexcept {
   const std::lock_guard lock(mutex_);
   if (windows_ == nullptr || std::exchange(halted_, true)) return;
-  tables_[place_]->halted.store(1, std::memory_order_release);
   news_.notify_all();
 }
 

@@ -38,7 +38,9 @@ struct Table {
   // A thread of this rank sleeps on it. A call means that there may be memory to let go of.
   base::WakeWord news;
   std::atomic<std::uint32_t> registrations;  // how many there have been
-  std::atomic<std::uint32_t> halted;         // not 0: others may still use memory that is withdrawn
+  // Not 0: this rank has withdrawn memory of an operation that has failed here. Others may still
+  // use the memory.
+  std::atomic<std::uint32_t> unsettled;
   std::array<ExportEntry, most_exports> exports;
   // For each rank, by its place in Windows::ranks(), and each of its exports: the generation that
   // this rank has mapped, or 0. The owner sleeps on it when it withdraws registered memory.
