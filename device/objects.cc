@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "device/pointer.h"
 
 namespace rondo::device {
 namespace {
@@ -135,7 +136,7 @@ void SharedMemory::map() {
     gpu_->check(driver.address_reserve(&address_, bytes_, 0, 0, 0), "cuMemAddressReserve");
     gpu_->check(driver.memory_map(address_, bytes_, 0, handle_, 0), "cuMemMap");
     mapped_ = true;
-    give_access(gpu_->ordinal());
+    give_access(*gpu_);
   } catch (...) {
     release();
     throw;
@@ -154,13 +155,13 @@ void SharedMemory::release() noexcept {
   handle_ = 0;
 }
 
-void SharedMemory::give_access(Ordinal ordinal) {
+void SharedMemory::give_access(const Gpu& other) {
   const Current current(*gpu_);
   AccessDescription access;
-  access.location.id = ordinal;
+  access.location.id = other.ordinal();
   if (const Status status = gpu_->driver().memory_set_access(address_, bytes_, &access, 1);
       status != success)
-    gpu_->check(status, fmt::format("cuMemSetAccess for GPU {}", ordinal));
+    gpu_->check(status, fmt::format("cuMemSetAccess for GPU {}", other.ordinal()));
 }
 
 int SharedMemory::export_descriptor() const {
@@ -169,6 +170,67 @@ int SharedMemory::export_descriptor() const {
   gpu_->check(gpu_->driver().allocation_export(&descriptor, handle_, posix_descriptor, 0),
               "cuMemExportToShareableHandle");
   return descriptor;
+}
+
+OpenedMemory::OpenedMemory(const Gpu& gpu, const IpcMemoryHandle& handle) : gpu_(&gpu) {
+  constexpr unsigned lazy_enable_peer_access = 1;
+  const Current current(gpu);
+  gpu.check(gpu.driver().ipc_open_memory_handle(&address_, handle, lazy_enable_peer_access),
+            "cuIpcOpenMemHandle");
+  try {
+    const AddressRange range = range_of(gpu, address_);
+    bytes_ = range.bytes - static_cast<std::size_t>(address_ - range.begin);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+OpenedMemory::OpenedMemory(OpenedMemory&& other) noexcept
+    : gpu_(other.gpu_),
+      address_(std::exchange(other.address_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+OpenedMemory::~OpenedMemory() {
+  close();
+}
+
+void OpenedMemory::close() noexcept {
+  if (address_ == 0) return;
+  give_back(*gpu_, [this](const CudaDriver& driver) { driver.ipc_close_memory_handle(address_); });
+}
+
+void OpenedMemory::give_access(const Gpu& other) const {
+  if (&other == gpu_) return;
+  throw Error(
+      Errc::unsupported,
+      fmt::format("registered memory of another process serves one GPU of this process, and "
+                  "here that is GPU {}; memory of Communicator::allocate serves all",
+                  gpu_->ordinal()));
+}
+
+IpcMemoryHandle handle_of(const Gpu& gpu, Address begin) {
+  constexpr Status invalid_value = 1, not_supported = 801;
+  const Current current(gpu);
+  IpcMemoryHandle handle{};
+  const Status status = gpu.driver().ipc_get_memory_handle(&handle, begin);
+  if (status == invalid_value || status == not_supported)
+    throw Error(Errc::unsupported,
+                gpu.text(status, "cuIpcGetMemHandle") +
+                    ": other processes cannot open this memory; CUDA can share memory of "
+                    "cudaMalloc, but none of pools (cudaMallocAsync) or of cuMemCreate (expandable "
+                    "segments of PyTorch): use cudaMalloc or Communicator::allocate");
+  gpu.check(status, "cuIpcGetMemHandle");
+  return handle;
+}
+
+void enable_access(const Gpu& gpu, const Gpu& other) {
+  constexpr Status already_enabled = 704;
+  if (gpu.ordinal() == other.ordinal()) return;
+  const Current current(gpu);
+  const Status status = gpu.driver().context_enable_peer_access(other.context(), 0);
+  if (status != already_enabled)
+    gpu.check(status, fmt::format("cuCtxEnablePeerAccess for GPU {}", other.ordinal()));
 }
 
 std::string why_not_shared(const Gpu& gpu) {

@@ -108,7 +108,7 @@ class SharedMemory {
   Address address() const noexcept { return address_; }
   std::size_t bytes() const noexcept { return bytes_; }
   // Lets another GPU of this process use it too. May block, as the constructors.
-  void give_access(Ordinal ordinal);
+  void give_access(const Gpu& other);
   // A descriptor for importers; the caller closes it. May block, as the constructors.
   int export_descriptor() const;
 
@@ -123,6 +123,37 @@ class SharedMemory {
   bool mapped_ = false;
   bool own_ = false;  // this process has made it
 };
+
+// Memory that another process has allocated (cudaMalloc), opened by its handle. That process must
+// not free it before this object has closed it; CUDA leaves undefined what happens then.
+class OpenedMemory {
+ public:
+  // Opens it for this GPU. CUDA counts how often a process opens one handle. It refuses a handle
+  // that this process has made itself.
+  OpenedMemory(const Gpu& gpu, const IpcMemoryHandle& handle);
+  OpenedMemory(OpenedMemory&& other) noexcept;
+  OpenedMemory& operator=(OpenedMemory&&) = delete;
+  ~OpenedMemory();
+
+  Address address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }  // as CUDA says
+  // Throws Error(unsupported) for another GPU.
+  void give_access(const Gpu& other) const;
+
+ private:
+  void close() noexcept;
+
+  const Gpu* gpu_;
+  Address address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// The handle by which other processes open the allocation that begins at this address. May block,
+// as constructors. Throws Error: unsupported if such memory has no handle, with the remedy; system.
+IpcMemoryHandle handle_of(const Gpu& gpu, Address begin);
+// Lets the GPU use all memory that this process allocates on the other one (cudaMalloc). May block,
+// as constructors. Throws Error(system). There is no way back.
+void enable_access(const Gpu& gpu, const Gpu& other);
 
 // Why the GPU can make no SharedMemory; empty when it can. Throws Error(system).
 std::string why_not_shared(const Gpu& gpu);

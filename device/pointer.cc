@@ -23,6 +23,13 @@ Pointer look_up(const Gpu& gpu, const void* data) {
   return {type == device_memory, ordinal, bytes == 0 ? 0 : bytes - (address - start)};
 }
 
+AddressRange range_of(const Gpu& gpu, Address address) {
+  AddressRange range;
+  gpu.check(gpu.driver().memory_get_address_range(&range.begin, &range.bytes, address),
+            "cuMemGetAddressRange");
+  return range;
+}
+
 std::string problem_of_memory(const Gpu& gpu, const void* data, std::size_t bytes,
                               std::string_view who) {
   const Pointer pointer = look_up(gpu, data);

@@ -18,6 +18,13 @@ struct Pointer {
 };
 Pointer look_up(const Gpu& gpu, const void* data);
 
+// The allocation that holds the address.
+struct AddressRange {
+  Address begin = 0;
+  std::size_t bytes = 0;
+};
+AddressRange range_of(const Gpu& gpu, Address address);
+
 // What is wrong with memory that must be on this GPU and have so many bytes: "is in host memory,
 // but the layer is on GPU 0". Empty if nothing is. who: "the layer is".
 std::string problem_of_memory(const Gpu& gpu, const void* data, std::size_t bytes,

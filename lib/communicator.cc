@@ -163,8 +163,8 @@ Attachment& Communicator::attach(const void* key, std::unique_ptr<Attachment> at
 Attachment* Communicator::attachment(const void* key) const {
   return state_->attachment(key);
 }
-Registration Communicator::register_memory(void* data, std::size_t bytes) {
-  return state_->register_memory(data, bytes);
+Registration Communicator::register_memory(void* data, std::size_t bytes, int device) {
+  return state_->register_memory(data, bytes, device);
 }
 void Communicator::reserve_bulk(const void* owner, std::string_view who) {
   state_->refuse_child();

@@ -8,6 +8,7 @@
 
 #include <rondo/info.h>
 
+#include "collectives/kernels/device/image.h"
 #include "device/gpu.h"
 
 namespace rondo {
@@ -123,6 +124,8 @@ GpuReport gather_gpus() {
     report.why = loaded.obstacle;
     return report;
   }
+  if (kernels::device_image() == nullptr)
+    report.why_no_kernels = "it was made without nvcc (-Dcuda)";
   const device::CudaDriver& driver = *loaded.driver;
   int version = 0;
   if (driver.driver_get_version(&version) == device::success)

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "collectives/direct/area.h"
 #include "device/keep.h"
+#include "device/pointer.h"
 #include "lib/gpu_buffers.h"
 
 namespace rondo::lib {
@@ -17,6 +18,8 @@ namespace {
 
 constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t most_gpu_chunk = std::size_t{64} << 20;
+// For the other ranks to let go of what this one has registered.
+constexpr milliseconds least_goodbye{100};
 
 }  // namespace
 
@@ -89,6 +92,20 @@ std::unique_ptr<transports::Allocation> GpuLanes::allocate(int device, std::size
   return allocate_on_gpu(gpus_, device, bytes);
 }
 
+std::unique_ptr<transports::Registration> GpuLanes::register_memory(int device,
+                                                                    std::span<std::byte> memory) {
+  const device::Gpu& gpu = gpus_->gpu(device);
+  std::string problem;
+  {
+    const device::Current current(gpu);
+    problem = device::problem_of_memory(gpu, memory.data(), memory.size(), "it is registered");
+  }
+  if (!problem.empty()) throw Error(Errc::invalid_argument, "the memory " + problem);
+  if (windows_ == nullptr) return nullptr;
+  windows_->catch_up(gpu);
+  return windows_->register_memory(device, memory);
+}
+
 template <class Function>
 void GpuLanes::for_each_port(Function function) {
   for (auto& lane : lanes_)
@@ -102,7 +119,7 @@ void GpuLanes::settle(int rank) noexcept {
   const base::TimePoint until = base::Clock::now() + engine::GpuPort::settle_time;
   bool settled = true;
   for_each_port([&](engine::GpuPort& port) { settled = port.settle(until) && settled; });
-  if (windows_) windows_->close();
+  if (windows_) windows_->close(settled, std::max(until, base::Clock::now() + least_goodbye));
   if (settled) return;
   // A kernel may still read what has been mapped.
   if (windows_) device::keep_until_exit(std::move(windows_));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,6 +61,10 @@ class GpuLanes {
   direct::GpuMover& mover(int device, Priority priority, const Needs& needs);
   // Zeroed memory of the GPU, which the ranks that share windows reach directly if they can.
   std::unique_ptr<transports::Allocation> allocate(int device, std::size_t bytes);
+  // Makes memory of the GPU that the program has allocated known to the ranks that share windows.
+  // Null where no ranks do.
+  std::unique_ptr<transports::Registration> register_memory(int device,
+                                                            std::span<std::byte> memory);
   // The same for messages.
   point::GpuTransfers& transfers(int device, const Needs& needs);
   // After the engine's end. If copies or the program's streams do not end in settle_time, staging

@@ -552,7 +552,7 @@ Memory CommunicatorState::allocate(std::size_t bytes, int device) {
   return memory;
 }
 
-Registration CommunicatorState::register_memory(void* data, std::size_t bytes) {
+Registration CommunicatorState::register_memory(void* data, std::size_t bytes, int device) {
   refuse_child();
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   if (data == nullptr || bytes == 0 || bytes - 1 > UINTPTR_MAX - address)
@@ -563,7 +563,13 @@ Registration CommunicatorState::register_memory(void* data, std::size_t bytes) {
                     : fmt::format("register_memory: {} bytes from {} on do not fit into the "
                                   "address space",
                                   bytes, data));
-  return register_with_all(data, bytes);
+  if (device < 0) return register_with_all(data, bytes);
+  std::vector<std::unique_ptr<transports::Registration>> parts;
+  if (auto part = name_call({"register_memory", place_.rank, place_.size}, [&] {
+        return gpu_lanes_.register_memory(device, {static_cast<std::byte*>(data), bytes});
+      }))
+    parts.push_back(std::move(part));
+  return {data, bytes, std::move(parts)};
 }
 
 Registration CommunicatorState::register_with_all(void* data, std::size_t bytes) const {

@@ -84,7 +84,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   // Takes memory from the first transport that shares memory between ranks; else maps memory of
   // this process alone. Registers it with every transport. device: a GPU, or negative.
   Memory allocate(std::size_t bytes, int device);
-  Registration register_memory(void* data, std::size_t bytes);
+  Registration register_memory(void* data, std::size_t bytes, int device);
 
  private:
   static constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};

@@ -2,7 +2,9 @@
 #include <rondo/info.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -53,12 +55,31 @@ std::string yes_unless(std::string_view why) {
   return why.empty() ? "yes" : fmt::format("no: {}", why);
 }
 
-void print_gpu(const GpuInfo& gpu, std::size_t gpus) {
+// Which memory of the GPU ranks of this host load and store where it lies, by direct algorithms,
+// and which ranks do not.
+std::string windows_of(const GpuInfo& gpu, const std::vector<GpuInfo>& gpus) {
+  std::vector<std::string> kinds, reach, others;
+  if (gpu.why_no_descriptors.empty()) kinds.emplace_back("memory of allocate()");
+  if (gpu.why_no_handles.empty()) kinds.emplace_back("registered memory");
+  if (kinds.empty()) return "none, for either reason above: operations go through the host";
+  for (const GpuInfo& other : gpus) {
+    const bool reaches = other.device == gpu.device ||
+                         std::ranges::find(other.peers, gpu.device) != other.peers.end();
+    (reaches ? reach : others).push_back(std::to_string(other.device));
+  }
+  return fmt::format("{}, for ranks on GPU {}{}", fmt::join(kinds, " and "), join(reach),
+                     others.empty() ? ""
+                                    : fmt::format("; ranks on GPU {} have no peer access, so the "
+                                                  "host carries what they share",
+                                                  join(others)));
+}
+
+void print_gpu(const GpuInfo& gpu, const std::vector<GpuInfo>& gpus) {
   const std::string name = fmt::format("gpu {}", gpu.device);
   line(name, fmt::format("{}, {}, {}, {}, compute capability {}.{}", gpu.name, gpu.pci_address,
                          gpu.uuid, base::describe_bytes(gpu.memory_bytes), gpu.capability_major,
                          gpu.capability_minor));
-  if (gpus > 1) {
+  if (gpus.size() > 1) {
     std::vector<std::string> peers;
     for (const int peer : gpu.peers) peers.push_back(std::to_string(peer));
     line(name + " peers",
@@ -68,6 +89,7 @@ void print_gpu(const GpuInfo& gpu, std::size_t gpus) {
   line(name + " sharing",
        fmt::format("between processes as descriptors: {}; by legacy IPC handles: {}",
                    yes_unless(gpu.why_no_descriptors), yes_unless(gpu.why_no_handles)));
+  line(name + " windows", windows_of(gpu, gpus));
   if (!gpu.why_exclusive.empty()) line(name + " processes", gpu.why_exclusive);
   if (!gpu.error.empty()) line(name + " error", gpu.error);
 }
@@ -75,7 +97,13 @@ void print_gpu(const GpuInfo& gpu, std::size_t gpus) {
 void print_gpus(const GpuReport& report) {
   if (!report.driver_version.empty()) line("cuda driver", "for CUDA " + report.driver_version);
   if (!report.why.empty()) line("gpus", "none: " + report.why);
-  for (const GpuInfo& gpu : report.gpus) print_gpu(gpu, report.gpus.size());
+  for (const GpuInfo& gpu : report.gpus) print_gpu(gpu, report.gpus);
+  if (!report.gpus.empty())
+    line("gpu kernels", report.why_no_kernels.empty()
+                            ? "in this build"
+                            : fmt::format("not in this build: {}; the processor combines buffers "
+                                          "on GPUs",
+                                          report.why_no_kernels));
 }
 
 void print_info(const SystemInfo& info) {

@@ -181,6 +181,9 @@ class Windows {
   // Where the others find this rank's memory, if all of it lies in one live allocation that each of
   // them can map; otherwise nowhere (generation 0).
   virtual WindowPlace find(const void* data, std::size_t bytes) noexcept = 0;
+  // An operation for which find() has given this place has ended in order. After a failure this is
+  // not called.
+  virtual void ended(WindowPlace) noexcept {}
   // A peer's memory in this process, valid until the peer frees it. Null when the place is nowhere
   // or cannot be mapped. The place comes from the peer, so its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
@@ -197,6 +200,9 @@ class Windows {
   // Passes a copy of the descriptor to the sink of `rank`, with at most most_passed_bytes. Returns
   // 0 or an errno: after a shortage (base/shortage.h) try again later. Thread-safe.
   virtual int pass_descriptor(int, std::span<const std::byte>, int) { return ENOTSUP; }
+  // Whether the process of `rank` has ended without closing its transport. In doubt false.
+  // Thread-safe.
+  virtual bool has_died(int) const noexcept { return false; }
   // Null: what peers pass is dropped. The sink outlives the windows or is taken away before.
   virtual void set_sink(DescriptorSink*) noexcept {}
 };

@@ -176,6 +176,7 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   const Form& form = this->form(*next_);
   if (form.eager) post_value(flags_.area(rank_).value(form.ring, number));
   write_details(sequence);
+  if (!form.eager) posted_ = {&windows_of(*next_), own_};
   if (GpuMover* const mover = next_->on_gpu.mover) mover->begin(form.eager);
 }
 
@@ -207,6 +208,9 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   const Ways ways = first_->signature.on_gpu ? ways_on_gpu() : ways_of_places();
   map_places(ways);
   uses_windows_ = ways.in_windows || ways.out_windows;
+  if (GpuMover* const mover = first_->on_gpu.mover;
+      mover != nullptr && (uses_windows_ || gpu_slot_bytes_ != 0))
+    mover->hold_windows();
   if (form_->roles.reducing()) read_input_scales(sequence);
   if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) {
     form_->lasts = false;
@@ -285,6 +289,12 @@ DirectLane::Step DirectLane::advance() {
   gpu_slot_bytes_ = 0;
   cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
   if (cut_off_) return Step::none;
+  if (first_->on_gpu.mover != nullptr) first_->on_gpu.mover->let_go_of_windows();
+  if (transports::Windows* const windows = std::exchange(posted_.windows, nullptr)) {
+    windows->ended(posted_.places.in);
+    windows->ended(posted_.places.out);
+    windows->ended(posted_.places.slots);
+  }
   first_ = first_->next_direct;
   post_more();
   return step;

@@ -210,6 +210,11 @@ class DirectLane {
   // About the first operation, if it has chunks:
   bool uses_windows_ = false;
   DirectPlaces own_;
+  // What windows->find() has given to the posted operation.
+  struct Posted {
+    transports::Windows* windows = nullptr;
+    DirectPlaces places;
+  } posted_;
   std::vector<DirectPlaces> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;
   std::vector<std::byte*> outs_;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <rondo/types.h>
 
@@ -49,6 +50,13 @@ class GpuMover {
   bool has_kernels() const noexcept { return most_blocks_ != 0; }
   // See GpuPort.
   void abandon() noexcept;
+  // The operation uses windows from now on; ended: no work for it is under way on the GPU.
+  void hold_windows() noexcept {
+    if (!std::exchange(holds_windows_, true)) windows_.hold();
+  }
+  void let_go_of_windows() noexcept {
+    if (std::exchange(holds_windows_, false)) windows_.let_go();
+  }
 
   // The mark of the next operation has been reached. Gives it back then.
   bool has_reached(engine::GpuMark& mark);
@@ -116,7 +124,7 @@ class GpuMover {
   unsigned most_blocks_ = 0;  // of a launch; 0: there are no kernels
   std::array<std::uint64_t, counter_kinds> started_{}, landed_{};
   Value value_ = Value::none;
-  bool storing_ = false;
+  bool storing_ = false, holds_windows_ = false;
 };
 
 }  // namespace rondo::direct

@@ -48,7 +48,12 @@ void DirectOwner::know(direct::GpuMover& mover) {
 
 bool DirectOwner::await_copies(base::TimePoint until) noexcept {
   bool ended = true;
-  for (direct::GpuMover* mover : movers_) ended = mover->port().await_copies(until) && ended;
+  for (direct::GpuMover* mover : movers_) {
+    if (mover->port().await_copies(until))
+      mover->let_go_of_windows();
+    else
+      ended = false;
+  }
   return ended;
 }
 

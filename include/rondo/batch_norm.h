@@ -139,9 +139,9 @@ class RONDO_API SyncBatchNorm {
   // rank alone. Throw Error(invalid_argument).
   void set_threads(int threads);
   void set_deadline(std::chrono::milliseconds deadline);
-  // The CUDA stream of evaluations and passes from the next one on; null: the default stream. A pass
-  // that has begun ends on its own stream. Only the caller's own memory needs care when the stream
-  // changes. A layer on the processor ignores it.
+  // The CUDA stream of evaluations and passes from the next one on; null: the default stream. A
+  // pass that has begun ends on its own stream. Only the caller's own memory needs care when the
+  // stream changes. A layer on the processor ignores it.
   void set_stream(void* stream) noexcept;
   // The point about which the next forward pass takes its sums, near the mean of the last batch.
   // [channels] elements of f64, 0 before the first pass, the same on all ranks. A run that resumes

@@ -253,6 +253,10 @@ RONDO_C_API void rondo_free(rondo_memory* memory);
  * Communicator::register_memory. Memory from rondo_allocate() is registered already. */
 RONDO_C_API rondo_status rondo_register(rondo_communicator* communicator, void* data, size_t bytes,
                                         rondo_registration** registration);
+/* The same for memory of GPU `device`, which counts from 0 as CUDA does. */
+RONDO_C_API rondo_status rondo_register_on(rondo_communicator* communicator, void* data,
+                                           size_t bytes, int device,
+                                           rondo_registration** registration);
 /* Call it before the memory is freed, and not while an operation uses it. It may come after
  * rondo_destroy(). NULL is allowed. */
 RONDO_C_API void rondo_deregister(rondo_registration* registration);

@@ -31,8 +31,8 @@ namespace rondo {
 
 // Memory of the program that the transports of one communicator know, from
 // Communicator::register_memory(). The destructor ends the registration and leaves the memory
-// alone. The program keeps the memory until then. A registration may outlive its communicator, but
-// no operation may use the memory while it ends. Reentrant.
+// alone; of memory on a GPU it may wait. The program keeps the memory until then. A registration
+// may outlive its communicator, but no operation may use the memory while it ends. Reentrant.
 class RONDO_API Registration {
  public:
   Registration() noexcept;  // empty: data() is null, bytes() is 0
@@ -279,9 +279,23 @@ class RONDO_API Communicator {
   //   Wrong: auto r = c.register_memory(p, n); std::free(p);
   //   Right: r = {}; std::free(p);
   //
-  // Throws Error: invalid_argument if data is null, bytes is 0 or the range wraps around;
-  // unsupported in a forked child; system if the system refuses (RLIMIT_MEMLOCK).
-  Registration register_memory(void* data, std::size_t bytes);
+  // device: the ordinal of a GPU, for memory of cudaMalloc there. With Options::algorithm "direct"
+  // ranks of this host then reach the whole allocation that holds it, as they do memory of
+  // allocate() (docs/gpu.md); without, there is nothing to register. When the last registration in
+  // an allocation ends, the end waits until operations on it have ended here and the other ranks
+  // have let go of it, whatever they do. That takes milliseconds as a rule and five seconds at
+  // most; then a line on standard error says that the memory must not be freed. The destructor of
+  // the communicator ends what is still registered.
+  //
+  //   Wrong: cudaFree(p) while r lives: another process has the memory open, and CUDA leaves
+  //   undefined what happens then.
+  //   Right: r = {}; cudaFree(p);
+  //
+  // Throws Error: invalid_argument if data is null, bytes is 0, the range wraps around or is not in
+  // memory of this GPU; unsupported in a forked child, without a CUDA driver, and for memory that
+  // other processes cannot open (of pools or cuMemCreate); system if the system refuses
+  // (RLIMIT_MEMLOCK) or CUDA does.
+  Registration register_memory(void* data, std::size_t bytes, int device = -1);
   // Reserves the order of bulk operations for one owner whose operations start by themselves, as
   // GradientBuckets does in a step. Until release_bulk(owner), a bulk operation with another
   // OpOptions::owner throws Error(invalid_argument) on every thread. So does another owner's

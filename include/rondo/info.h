@@ -61,6 +61,9 @@ struct GpuReport {
   std::string driver_version;  // the newest CUDA that the driver knows: "13.0"
   std::vector<GpuInfo> gpus;
   std::string why;  // why there is no GPU, with the remedy
+  // Why this build has no kernels for GPUs, so that the processor combines buffers there; empty
+  // when it has.
+  std::string why_no_kernels;
 };
 
 // A resource limit of this process; no value means unlimited.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -114,16 +115,40 @@ Options read_options(const rondo_options& from) {
   return options;
 }
 
-// device: a GPU, or -1.
-rondo_status allocate(rondo_communicator* communicator, std::size_t bytes, int device,
-                      rondo_memory** memory) noexcept {
+// A negative number means host memory in C++, and so a mistake here would go unnoticed. instead:
+// the function for host memory.
+int checked_gpu(int device, const char* instead) {
+  if (device >= 0) return device;
+  throw Error(
+      Errc::invalid_argument,
+      fmt::format("device is {}: GPUs count from 0; {} is for host memory", device, instead));
+}
+
+// device: a GPU; nothing: host memory.
+rondo_status allocate(rondo_communicator* communicator, std::size_t bytes,
+                      std::optional<int> device, rondo_memory** memory) noexcept {
   return guarded([&] {
     require(communicator, "communicator");
     require(memory, "memory");
     *memory = nullptr;
+    const int where = device ? checked_gpu(*device, "rondo_allocate()") : -1;
     *memory =
-        std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes, device)})
+        std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes, where)})
             .release();
+  });
+}
+
+rondo_status register_memory(rondo_communicator* communicator, void* data, std::size_t bytes,
+                             std::optional<int> device,
+                             rondo_registration** registration) noexcept {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(registration, "registration");
+    *registration = nullptr;
+    const int where = device ? checked_gpu(*device, "rondo_register()") : -1;
+    *registration = std::make_unique<rondo_registration>(
+                        rondo_registration{communicator->value.register_memory(data, bytes, where)})
+                        .release();
   });
 }
 
@@ -195,20 +220,10 @@ rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
 }
 
 rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes, rondo_memory** memory) {
-  return rondo::c::allocate(communicator, bytes, -1, memory);
+  return rondo::c::allocate(communicator, bytes, {}, memory);
 }
 rondo_status rondo_allocate_on(rondo_communicator* communicator, size_t bytes, int device,
                                rondo_memory** memory) {
-  // A negative number means host memory in C++, and so a mistake here would go unnoticed.
-  if (device < 0) {
-    return guarded([&] {
-      if (memory != nullptr) *memory = nullptr;
-      throw rondo::Error(
-          rondo::Errc::invalid_argument,
-          fmt::format("device is {}: GPUs count from 0; rondo_allocate() gives host memory",
-                      device));
-    });
-  }
   return rondo::c::allocate(communicator, bytes, device, memory);
 }
 void* rondo_data(const rondo_memory* memory) {
@@ -219,14 +234,11 @@ void rondo_free(rondo_memory* memory) {
 }
 rondo_status rondo_register(rondo_communicator* communicator, void* data, size_t bytes,
                             rondo_registration** registration) {
-  return guarded([&] {
-    require(communicator, "communicator");
-    require(registration, "registration");
-    *registration = nullptr;
-    *registration = std::make_unique<rondo_registration>(
-                        rondo_registration{communicator->value.register_memory(data, bytes)})
-                        .release();
-  });
+  return rondo::c::register_memory(communicator, data, bytes, {}, registration);
+}
+rondo_status rondo_register_on(rondo_communicator* communicator, void* data, size_t bytes,
+                               int device, rondo_registration** registration) {
+  return rondo::c::register_memory(communicator, data, bytes, device, registration);
 }
 void rondo_deregister(rondo_registration* registration) {
   const std::unique_ptr<rondo_registration> last(registration);

@@ -121,6 +121,10 @@ static void collectives(rondo_communicator* c, int rank, on_gpu* gpu) {
   void *in = rondo_data(in_memory), *out = rondo_data(out_memory);
   CHECK(in != NULL && out != NULL && are_values(gpu, out, 0));
 
+  rondo_registration* registration = NULL;
+  CHECK(rondo_register_on(c, in, count * sizeof(float), 0, &registration) == RONDO_OK);
+  CHECK(registration != NULL);
+
   rondo_call call = {0};
   call.bytes = sizeof call;
   call.has_device = 1;
@@ -148,6 +152,7 @@ static void collectives(rondo_communicator* c, int rank, on_gpu* gpu) {
   rondo_release(request);
   CHECK(rondo_join(NULL, NULL) == RONDO_OK);
   CHECK(rondo_barrier(c, &call, NULL) == RONDO_OK);
+  rondo_deregister(registration);
   rondo_free(in_memory);
   rondo_free(out_memory);
 }
@@ -162,6 +167,13 @@ static void bad_input(rondo_communicator* c, int rank, on_gpu* gpu) {
   CHECK(strstr(rondo_message(), "there is no GPU 99") != NULL);
   CHECK(rondo_allocate_on(c, 4, 0, NULL) == RONDO_INVALID_ARGUMENT);
   CHECK(rondo_allocate_on(NULL, 4, 0, &memory) == RONDO_INVALID_ARGUMENT);
+  rondo_registration* registration = (rondo_registration*)&value;
+  CHECK(rondo_register_on(c, &value, 4, -1, &registration) == RONDO_INVALID_ARGUMENT &&
+        registration == NULL);
+  CHECK(strstr(rondo_message(), "rondo_register() is for host memory") != NULL);
+  CHECK(rondo_register_on(c, &value, 4, 0, &registration) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "in host memory") != NULL);
+  CHECK(rondo_register_on(c, &value, 4, 0, NULL) == RONDO_INVALID_ARGUMENT);
   rondo_call call = {0};
   call.bytes = sizeof call;
   call.has_device = 1;

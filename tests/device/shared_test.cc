@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "catch.h"
 #include "one_gpu.h"
@@ -184,6 +186,41 @@ TEST_CASE("fake child: opens a handle", "[.child]") {
   CHECK(one.driver.ipc_close_memory_handle(address) == 1);
   handle.bytes[0] = 'x';
   CHECK(one.driver.ipc_open_memory_handle(&address, handle, 1) == 1);
+}
+
+TEST_CASE("fake: a test that frees what another process has open ends") {
+  if (FakeCuda::missing()) return;
+  const Ended ended = run_own("fake child: frees what another process has open");
+  CHECK_THAT(ended.output, Contains("cuMemFree of memory that another process has opened"));
+  CHECK(ended.status == 128 + SIGABRT);
+}
+
+TEST_CASE("fake child: frees what another process has open", "[.child]") {
+  leave_signals_alone();
+  const OneGpu one;
+  DeviceMemory memory(one.gpu, 5000);
+  one.fake.write(memory.address(), "parent", 7);
+  IpcMemoryHandle handle{};
+  REQUIRE(one.driver.ipc_get_memory_handle(&handle, memory.address()) == success);
+  std::thread other([&] {
+    run_own("fake child: leaves a handle open", "leaks=ignore", "TEST_HANDLE=" + as_text(handle));
+  });
+  std::array<char, 7> seen{};
+  while (std::string(seen.data()) != "opened")
+    one.fake.read(seen.data(), memory.address(), seen.size());
+  const DeviceMemory freed(std::move(memory));
+  CHECK(one.driver.memory_free(freed.address()) == success);
+  other.join();
+}
+
+TEST_CASE("fake child: leaves a handle open", "[.child]") {
+  const OneGpu one;
+  const ::pid_t parent = ::getppid();
+  Address address = 0;
+  REQUIRE(one.driver.ipc_open_memory_handle(&address, handle_of(std::getenv("TEST_HANDLE")), 1) ==
+          success);
+  one.fake.write(address, "opened", 7);
+  while (::getppid() == parent) std::this_thread::yield();
 }
 
 TEST_CASE("fake: memory may not be shared where a test says so") {

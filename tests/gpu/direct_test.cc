@@ -14,32 +14,52 @@
 #include "support/fake_kernels.h"
 #include "support/standard_error.h"
 #include "support/trial.h"
+#include "support/tsan.h"
 
 namespace rondo::testing {
 namespace {
+
+// Ranks that are threads use registered memory at one address. TSan sees how they take turns only
+// if their areas have one address too, as those of mem have.
+Setup registered_setup(int size, bool over_mem = under_tsan) {
+  Setup setup = direct_setup(size);
+  if (over_mem) setup.over = Over::mem;
+  setup.faults.windows = over_mem;
+  return setup;
+}
 
 unsigned long launches() {
   return FakeCuda().calls("cuLaunchKernel");
 }
 
-// Memory of Communicator::allocate that calls use again and again, as programs do.
+// Memory that calls use again and again, as programs do.
 class Arena {
  public:
   Arena(Communicator& c, OnGpu& on, std::size_t bytes)
-      : communicator_(c), on_(on), memory_(c.allocate(bytes, on.gpu().ordinal())) {}
+      : communicator_(c),
+        on_(on),
+        memory_(c.allocate(bytes, on.gpu().ordinal())),
+        data_(memory_.data()),
+        bytes_(bytes) {}
+  // Memory of the program, which registers it.
+  Arena(Communicator& c, OnGpu& on, const device::DeviceMemory& memory)
+      : communicator_(c),
+        on_(on),
+        data_(reinterpret_cast<void*>(memory.address())),
+        bytes_(memory.bytes()) {}
 
   // offset: of the buffers in the arena.
   void run(const Case& what, std::size_t offset = 0) {
     Trial trial(what, communicator_.rank(), communicator_.size());
-    expect(offset + trial.bytes() <= memory_.bytes(), "the arena is too small");
-    trial.place_at(on_.copier, reinterpret_cast<device::Address>(memory_.data()) + offset);
+    expect(offset + trial.bytes() <= bytes_, "the arena is too small");
+    trial.place_at(on_.copier, reinterpret_cast<device::Address>(data_) + offset);
     trial.start(communicator_);
     trial.work().wait();
     const std::string problem = trial.problem();
     expect(problem.empty(), [&] { return describe(what) + ": " + problem; });
   }
   Buffer buffer(std::size_t count) const noexcept {
-    return {memory_.data(), count, DType::f32, on_.gpu().ordinal()};
+    return {data_, count, DType::f32, on_.gpu().ordinal()};
   }
   void run_often(int times) {
     for (int i = 0; i < times; ++i) run({.count = 10'000});
@@ -60,7 +80,30 @@ class Arena {
  private:
   Communicator& communicator_;
   OnGpu& on_;
-  Memory memory_;
+  const Memory memory_;
+  void* const data_;
+  const std::size_t bytes_;
+};
+
+// Memory of cudaMalloc that is registered.
+struct Program {
+  Program(Communicator& c, OnGpu& on, std::size_t bytes)
+      : communicator(c),
+        memory(on.gpu(), bytes),
+        arena(c, on, memory),
+        ordinal(on.gpu().ordinal()) {
+    register_all();
+  }
+  void* data() const noexcept { return reinterpret_cast<void*>(memory.address()); }
+  void register_all() {
+    registration = communicator.register_memory(data(), memory.bytes(), ordinal);
+  }
+
+  Communicator& communicator;
+  device::DeviceMemory memory;
+  Arena arena;
+  const int ordinal;
+  Registration registration;
 };
 
 TEST_CASE("ranks combine and copy where buffers on GPUs lie", "[direct]") {
@@ -100,6 +143,125 @@ TEST_CASE("kernels combine every type and operation of ranks", "[direct]") {
                        .count = 20'011});
     });
   }
+}
+
+TEST_CASE("ranks combine and copy where registered memory lies", "[direct]") {
+  if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
+  for (const int size : {2, 3}) {
+    const unsigned long before = launches();
+    run_on_gpus(registered_setup(size, under_tsan || size == 3), "registered",
+                [&](Communicator& c, OnGpu& on) {
+                  Program program(c, on, 4'000'000);
+                  program.arena.warm_up();
+                  for (const Collective operation : with_chunks)
+                    for (const bool in_place : {false, true})
+                      program.arena.run({.operation = operation,
+                                         .count = 50'001,
+                                         .root = size - 1,
+                                         .in_place = in_place});
+                  // Registered again, also while it is registered, and on one side only.
+                  const Registration more = c.register_memory(program.data(), 1, program.ordinal);
+                  program.registration = {};
+                  program.arena.run({.count = 20'000});
+                  program.register_all();
+                  program.arena.run({.count = 20'000});
+                  if (c.rank() == 0) program.registration = {};
+                  program.arena.run({.count = 20'000});
+                });
+    CHECK(launches() > before + 30);
+  }
+}
+
+TEST_CASE("registered memory may go when its registration has ended, also under way", "[direct]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  const StandardError errors;
+  run_on_gpus(registered_setup(3), "ends", [&](Communicator& c, OnGpu& on) {
+    for (int round = 0; round < 5; ++round) {
+      std::optional<Program> program(std::in_place, c, on, 1'000'000);
+      program->arena.warm_up();
+      const Buffer values = program->arena.buffer(200'000);
+      const Work work = c.all_reduce(values, values, ReduceOp::max);
+      // The others wait for it in turn while this rank drives nothing.
+      if (c.rank() == round % 3) program->registration = {};
+      work.wait();
+      c.barrier().wait();
+      program.reset();
+    }
+  });
+  CHECK(errors.text().empty());
+}
+
+TEST_CASE("registered memory of ranks that fail may go", "[direct]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  const StandardError errors;
+  for (const int way : {0, 1, 2, 3}) {
+    const bool aborts = way % 2 == 0, before_communicator = way / 2 == 1;
+    std::barrier together(2);
+    run_on_gpus(registered_setup(2), "fails", [&](Communicator& c, OnGpu& on) {
+      std::optional<Communicator> communicator(std::move(c));
+      std::optional<Program> program(std::in_place, *communicator, on, 1'000'000);
+      program->arena.warm_up();
+      const Buffer values = program->arena.buffer(200'000);
+      together.arrive_and_wait();
+      // Then a rank at least uses the other one's memory.
+      if (communicator->rank() == 0 && !aborts) fake.fail_work(12, 700);
+      together.arrive_and_wait();
+      Work work = communicator->all_reduce(values, values, ReduceOp::sum);
+      if (communicator->rank() == 1 && aborts) communicator->abort(Errc::aborted, "a test");
+      try {
+        work.wait();
+        expect(aborts, "it ended well");
+      } catch (const Error&) {
+      }
+      if (before_communicator) program->registration = {};
+      together.arrive_and_wait();
+      communicator.reset();
+      program.reset();
+    });
+    fake.clear();
+    for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
+  }
+  CHECK(errors.text().empty());
+}
+
+TEST_CASE("memory that cannot be registered is refused", "[direct]") {
+  if (FakeCuda::missing()) return;
+  const auto check = [](Communicator& c, OnGpu& on) {
+    const int gpu = on.gpu().ordinal();
+    const device::DeviceMemory memory(on.gpu(), 1000);
+    void* const data = reinterpret_cast<void*>(memory.address());
+    std::array<char, 10> host{};
+    const std::string where = " it is registered on GPU " + std::to_string(gpu);
+    refused(Errc::invalid_argument, "register_memory on rank",
+            [&] { (void)c.register_memory(host.data(), host.size(), gpu); });
+    refused(Errc::invalid_argument, "the memory is in host memory, but" + where,
+            [&] { (void)c.register_memory(host.data(), host.size(), gpu); });
+    refused(Errc::invalid_argument, "the memory has 1001 B, but its memory on GPU",
+            [&] { (void)c.register_memory(data, 1001, gpu); });
+    refused(Errc::invalid_argument, "there is no GPU 99",
+            [&] { (void)c.register_memory(data, 1000, 99); });
+    if (gpus_of_tests() > 1)
+      refused(Errc::invalid_argument, "the memory is in memory of GPU " + std::to_string(gpu),
+              [&] { (void)c.register_memory(data, 1000, 1 - gpu); });
+    const Registration fine = c.register_memory(data, 1000, gpu);
+    expect(fine.data() == data && fine.bytes() == 1000, "the registration says something else");
+  };
+  run_on_gpus(direct_setup(2), "refused", [&](Communicator& c, OnGpu& on) {
+    check(c, on);
+    const MappedMemory mapped(on.gpu());
+    refused(Errc::unsupported, "use cudaMalloc or Communicator::allocate",
+            [&] { (void)c.register_memory(mapped.data(), 100, on.gpu().ordinal()); });
+  });
+  // Where ranks share no windows there is nothing to register.
+  Setup plain;
+  plain.over = Over::shm;
+  run_on_gpus(plain, "plain", check);
+  run_on_gpus(direct_setup(1), "alone", check);
 }
 
 // Where only inputs or only outputs can be reached, the rest goes through slots.

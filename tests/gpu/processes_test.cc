@@ -27,7 +27,7 @@ TEST_CASE("processes that share a GPU") {
 }
 
 TEST_CASE("processes reach each other's memory of a GPU") {
-  for (const char* const mode : {"direct", "slots"})
+  for (const char* const mode : {"direct", "slots", "registered"})
     for (const int size : {2, 4}) {
       Group group(size, "60");
       group.transport = "shm";
@@ -43,12 +43,14 @@ TEST_CASE("processes reach each other's memory of a GPU") {
 }
 
 TEST_CASE("a rank is killed in the middle, and the GPU is usable for the others") {
-  for (int turn = 0; turn < 8; ++turn) {
+  constexpr const char* modes[] = {"run",    "run",   "run",   "run",        "direct",
+                                   "direct", "slots", "slots", "registered", "registered"};
+  for (int turn = 0; turn < 10; ++turn) {
     const int size = 2 + turn % 3, victim = turn % size;
-    const char* const mode = turn < 4 ? "run" : turn < 6 ? "direct" : "slots";
     Group group(size, "60");
     group.transport = turn < 4 ? transport_of(turn) : "shm";
-    group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), mode), 0, 0, 200'000);
+    group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), modes[turn]), 0, 0,
+                    200'000);
     // So many milliseconds into the operations.
     CHECK(
         group[victim].line(base::Clock::now() + std::chrono::milliseconds{40 + 30 * turn}).empty());

@@ -2,13 +2,15 @@
 //
 // One rank as a process, with buffers on a GPU: it runs collectives and checks their results.
 //   gpu_rank MODE OPERATIONS 0 COUNT
-// MODE: run, or by direct algorithms: direct, on memory of Communicator::allocate, or slots, on
-// memory that only this rank reaches.
+// MODE: run, or by direct algorithms: direct, on memory of Communicator::allocate; slots, on memory
+// that only this rank reaches; registered, on memory of cudaMalloc that is registered, now and then
+// anew.
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 // After an error it uses the GPU in a communicator of its own first, and writes "unusable" if that
 // fails.
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,18 +43,35 @@ std::size_t arena_bytes(int size, std::size_t count) {
   return (count * sizeof(float) * 4 + 4096) * static_cast<std::size_t>(size);
 }
 
+// Memory of cudaMalloc that is registered.
+struct Registered {
+  Registered(Communicator& communicator, const device::Gpu& gpu, std::size_t bytes)
+      : memory(gpu, bytes),
+        registration(communicator.register_memory(reinterpret_cast<void*>(memory.address()), bytes,
+                                                  gpu.ordinal())) {}
+  device::DeviceMemory memory;
+  Registration registration;
+};
+
+// Calls on registered memory, after which others have seen it.
+constexpr long calls_of_a_registration = 11;
+
 std::string run(GpuCopier& copier, std::string_view mode, long operations, std::size_t count) {
-  const bool direct = mode == "direct";
   Options options;
   if (mode != "run") options.algorithm = "direct";
   Communicator communicator = Communicator::connect(options);
-  const Memory arena =
-      direct ? communicator.allocate(arena_bytes(communicator.size(), count), 0) : Memory();
+  const std::size_t bytes = arena_bytes(communicator.size(), count);
+  const Memory arena = mode == "direct" ? communicator.allocate(bytes, 0) : Memory();
+  std::optional<Registered> registered;
   say("ready " + communicator.address());
   for (long i = 0; operations == 0 || i < operations; ++i) {
+    if (mode == "registered" && i % calls_of_a_registration == 0)
+      registered.emplace(communicator, copier.gpu(), bytes);
     Trial trial(some_call(static_cast<std::uint64_t>(i), communicator.size(), count),
                 communicator.rank(), communicator.size());
-    if (direct)
+    if (registered)
+      trial.place_at(copier, registered->memory.address());
+    else if (mode == "direct")
       trial.place_at(copier, reinterpret_cast<device::Address>(arena.data()));
     else
       trial.place_on(copier);

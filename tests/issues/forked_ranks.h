@@ -15,15 +15,9 @@
 
 #include <rondo/options.h>
 
-namespace rondo::testing {
+#include "support/tsan.h"
 
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool under_tsan = true;
-#elif defined(__has_feature)
-inline constexpr bool under_tsan = __has_feature(thread_sanitizer);
-#else
-inline constexpr bool under_tsan = false;
-#endif
+namespace rondo::testing {
 
 // Runs the function in a child process. Its exit status is 0 when the function returns true, 2 when
 // it returns false, and 1 when it throws.

@@ -38,6 +38,8 @@ class Info(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^gpu {gpu} +Fake GPU, 0000:0{gpu + 1}:00\.0, GPU-[0-9a-f-]+, 4 GiB, compute capability 9\.0$")
             self.assertRegex(text, rf"(?m)^gpu {gpu} peers +it reaches the memory of GPU {1 - gpu} directly$")
             self.assertRegex(text, rf"(?m)^gpu {gpu} sharing +between processes as descriptors: yes; by legacy IPC handles: yes$")
+            self.assertRegex(text, rf"(?m)^gpu {gpu} windows +memory of allocate\(\) and registered memory, for ranks on GPU 0, 1$")
+        self.assertRegex(text, r"(?m)^gpu kernels +(in this build$|not in this build: it was made without nvcc)")
 
     def test_one_gpu_has_no_peers_to_list(self):
         text = self.info("leaks=fail,gpus=1")
@@ -48,6 +50,13 @@ class Info(unittest.TestCase):
         text = self.info("leaks=fail,gpus=2,peers=0,export=0,ipc=0")
         self.assertRegex(text, r"(?m)^gpu 1 peers +it reaches the memory of no other GPU directly$")
         self.assertRegex(text, r"(?m)^gpu 1 sharing .*descriptors: no: its driver exports no memory.*handles: no: it shares the memory")
+        self.assertRegex(text, r"(?m)^gpu 1 windows +none, for either reason above: operations go through the host$")
+
+    def test_what_is_possible_in_part(self):
+        text = self.info("leaks=fail,gpus=2,peers=0,export=0")
+        self.assertRegex(text, r"(?m)^gpu 1 windows +registered memory, for ranks on GPU 1; ranks on GPU 0 have no peer access, so the host carries")
+        text = self.info("leaks=fail,gpus=1,ipc=0")
+        self.assertRegex(text, r"(?m)^gpu 0 windows +memory of allocate\(\), for ranks on GPU 0$")
 
     def test_an_exclusive_gpu(self):
         self.assertRegex(self.info("leaks=fail,mode=3"), r"(?m)^gpu 0 processes +one process at a time can use it: .*nvidia-smi -c DEFAULT")

@@ -10,18 +10,25 @@
 #include <rondo/error.h>
 
 #include "base/bytes.h"
+#include "base/thread.h"
 
 namespace rondo::cuda_ipc {
 
 namespace {
 
+template <class Value, class Words>
+Value load_words(const Words& words) noexcept {
+  std::array<std::uint64_t, std::tuple_size_v<Words>> values{};
+  static_assert(sizeof values == sizeof(Value));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = words[i].load(std::memory_order_relaxed);
+  Value value{};
+  std::memcpy(&value, values.data(), sizeof value);
+  return value;
+}
+
 device::Uuid uuid_in(const ExportEntry& entry) noexcept {
-  std::array<std::uint64_t, 2> words{};
-  for (std::size_t i = 0; i < words.size(); ++i)
-    words[i] = entry.gpu[i].load(std::memory_order_relaxed);
-  device::Uuid uuid{};
-  std::memcpy(uuid.bytes, words.data(), sizeof uuid.bytes);
-  return uuid;
+  return load_words<device::Uuid>(entry.gpu);
 }
 
 // The GPU as this process numbers it. Throws Error(unsupported).
@@ -44,17 +51,23 @@ CudaWindows::CudaWindows(int rank, transports::Windows& host, std::shared_ptr<de
     : host_(host), gpus_(std::move(gpus)), exports_(std::make_shared<Exports>(host, rank)) {
   place_ = place_of(rank);
   for (const int each : host.ranks()) tables_.push_back(&table_in(host.area(each)));
+  seen_registrations_.resize(tables_.size());
   host_.set_sink(this);
 }
 
 CudaWindows::~CudaWindows() {
-  close();
+  close(true, base::Clock::now());
 }
 
-void CudaWindows::close() noexcept {
+// First this rank lets go of what others have registered, since they may wait for that here.
+void CudaWindows::close(bool idle, base::TimePoint until) noexcept {
   if (std::exchange(closed_, true)) return;
   host_.set_sink(nullptr);
-  exports_->close();
+  closing_ = true;
+  base::wake_all(tables_[place_]->news);
+  if (releaser_.joinable()) releaser_.join();
+  while (idle && !imports_.empty()) drop(imports_.extract(imports_.begin()));
+  exports_->close(until);
 }
 
 std::size_t CudaWindows::place_of(int rank) const noexcept {
@@ -68,9 +81,10 @@ std::uint32_t CudaWindows::generation_of(const Key& key) const noexcept {
   return tables_[key.first]->exports[key.second].generation.load(std::memory_order_acquire);
 }
 
-// Tells the owner which generation this rank has mapped.
-void CudaWindows::publish(const Key& key, std::uint32_t generation) noexcept {
-  tables_[place_]->mapped[key.first][key.second].store(generation, std::memory_order_release);
+// Tells the owner which generation this rank has mapped. The owner may sleep until that changes.
+void CudaWindows::publish(const Key& key, std::uint32_t state) noexcept {
+  mapped(key).store(state, std::memory_order_seq_cst);
+  base::wake_sleepers(mapped(key));
 }
 
 void CudaWindows::passed(int rank, std::span<const std::byte> message,
@@ -85,11 +99,13 @@ void CudaWindows::passed(int rank, std::span<const std::byte> message,
 }
 
 void CudaWindows::catch_up(const device::Gpu& gpu) {
-  const std::lock_guard lock(catching_up_);
-  if (const std::string why = exports_->send_wanted(); !why.empty()) complain(place_, why);
-  use(gpu);
   drop_freed();
+  const std::lock_guard lock(catching_up_);
+  if (const std::string why = exports_->send_wanted(); !why.empty())
+    complain("memory on a GPU cannot be shared with other ranks: " + why);
+  use(gpu);
   take_arrived();
+  take_registered();
 }
 
 // A GPU that this rank uses from now on must reach what has been mapped before. What does not is
@@ -97,30 +113,59 @@ void CudaWindows::catch_up(const device::Gpu& gpu) {
 void CudaWindows::use(const device::Gpu& gpu) {
   if (std::ranges::find(used_, &gpu) != used_.end()) return;
   used_.push_back(&gpu);
-  // Only this function and those after it change imports_, so no lock is held while CUDA may block.
+  // imports_ changes under catching_up_ alone, so no other lock is held while CUDA may block.
   for (auto& [key, import] : imports_) {
     try {
-      import.memory.give_access(gpu.ordinal());
+      import.give_access(gpu);
     } catch (const Error& error) {
       reaches_all_ = false;
-      publish(key, 0);
-      complain(key.first, error.what());
+      publish(key, import.generation | only_open);
+      complain_of(key, import.is_registered(), error.what());
     }
   }
 }
 
-// A peer frees memory when its operations have ended, so no operation of this rank uses it. To let
-// go of it may block.
-void CudaWindows::drop_freed() {
-  std::vector<Imports::node_type> freed;
-  const std::lock_guard lock(mutex_);
-  for (auto one = imports_.begin(); one != imports_.end();) {
-    const auto next = std::next(one);
-    if (generation_of(one->first) != one->second.generation) {
-      publish(one->first, 0);
-      freed.push_back(imports_.extract(one));
+// An owner withdraws memory when its operations have ended, so no operation of this rank uses it.
+// If they have failed, those of this rank must have ended too.
+bool CudaWindows::may_drop(const Key& key, const Import& import) const noexcept {
+  if (generation_of(key) == import.generation) return false;
+  return !import.is_registered() ||
+         tables_[key.first]->unsettled.load(std::memory_order_relaxed) == 0 ||
+         (halted_ && holds_ == 0);
+}
+
+// One after the other, because to let go of memory may block.
+void CudaWindows::drop_freed() noexcept {
+  for (;;) {
+    Imports::node_type freed;
+    {
+      const std::lock_guard catching_up(catching_up_);
+      const std::lock_guard lock(mutex_);
+      const auto found = std::ranges::find_if(
+          imports_, [this](const auto& one) { return may_drop(one.first, one.second); });
+      if (found == imports_.end()) return;
+      freed = imports_.extract(found);
     }
-    one = next;
+    drop(std::move(freed));
+  }
+}
+
+// The owner may free the memory once this rank says that it does not have it open.
+void CudaWindows::drop(Imports::node_type freed) noexcept {
+  const Key key = freed.key();
+  const std::uint32_t generation = freed.mapped().generation;
+  freed = {};
+  for (std::uint32_t state : {generation, generation | only_open})
+    if (mapped(key).compare_exchange_strong(state, 0)) base::wake_sleepers(mapped(key));
+}
+
+void CudaWindows::run_releaser() noexcept {
+  constexpr std::chrono::seconds longest_sleep{1};  // an owner may have called before the sleep
+  const base::WakeWord& news = tables_[place_]->news;
+  while (!closing_) {
+    const std::uint32_t seen = news.load();
+    drop_freed();
+    if (!closing_) base::sleep_on(news, seen, longest_sleep);
   }
 }
 
@@ -130,33 +175,87 @@ void CudaWindows::take_arrived() {
     const std::lock_guard lock(mutex_);
     arrived.swap(arrived_);
   }
-  for (const auto& [key, one] : arrived) {
-    try {
-      import(key, one);
-    } catch (const std::exception& error) {
-      complain(key.first, error.what());
+  for (const auto& one : arrived)
+    add_import(one.first, one.second.generation, false,
+               [&] { return open_allocated(one.first, one.second); });
+}
+
+void CudaWindows::take_registered() {
+  for (std::size_t place = 0; place < tables_.size(); ++place) {
+    const Table& table = *tables_[place];
+    const std::uint32_t registrations = table.registrations.load(std::memory_order_acquire);
+    if (place == place_ || registrations == seen_registrations_[place]) continue;
+    seen_registrations_[place] = registrations;
+    for (std::uint32_t slot = 0; slot < most_exports; ++slot) {
+      const Key key{place, slot};
+      const std::uint32_t generation = generation_of(key);
+      if (generation == 0 || table.exports[slot].name.load(std::memory_order_relaxed) == 0)
+        continue;
+      const auto found = imports_.find(key);
+      if (found == imports_.end() || found->second.generation != generation)
+        add_import(key, generation, true, [&] { return open_registered(key); });
     }
   }
 }
 
-// What the table says is read again afterwards: the peer may have freed the memory and made other.
-void CudaWindows::import(const Key& key, const Arrived& arrived) {
-  if (generation_of(key) != arrived.generation) return;
+// Says that it is opening the memory before it looks whether there is such an export: see
+// exports.cc. What the table says is read again afterwards: the peer may have withdrawn the memory
+// and shown other.
+template <class Open>
+void CudaWindows::add_import(const Key& key, std::uint32_t generation, bool is_registered,
+                             Open open) {
+  if (generation_of(key) != generation || generation >= only_open) return;
+  if (const auto before = imports_.find(key); before != imports_.end()) {
+    if (!may_drop(key, before->second)) return;
+    Imports::node_type freed;
+    {
+      const std::lock_guard lock(mutex_);
+      freed = imports_.extract(before);
+    }
+    drop(std::move(freed));
+  }
+  publish(key, generation | only_open);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  try {
+    if (is_registered && !releaser_.joinable())
+      releaser_ = base::start_thread("rondo-release", [this] { run_releaser(); });
+    if (generation_of(key) == generation) {
+      Import made{generation, open()};
+      for (const device::Gpu* gpu : used_)
+        if (gpu != used_.front()) made.give_access(*gpu);
+      if (generation_of(key) == generation) {
+        const std::lock_guard lock(mutex_);
+        imports_.emplace(key, std::move(made));
+        return publish(key, generation);
+      }
+    }
+  } catch (const std::exception& error) {
+    complain_of(key, is_registered, error.what());
+  }
+  publish(key, 0);
+}
+
+CudaWindows::Opened CudaWindows::open_allocated(const Key& key, const Arrived& arrived) const {
   const ExportEntry& entry = tables_[key.first]->exports[key.second];
   const device::Gpu& gpu = *used_.front();
   check_reach(gpu.driver(), ordinal_of(gpu.driver(), uuid_in(entry)));
-  device::SharedMemory memory(gpu, arrived.descriptor.get(),
+  return device::SharedMemory(gpu, arrived.descriptor.get(),
                               entry.bytes.load(std::memory_order_relaxed));
-  for (const device::Gpu* other : used_)
-    if (other != &gpu) memory.give_access(other->ordinal());
-  if (generation_of(key) != arrived.generation) return;
-  Imports::node_type before;
-  {
-    const std::lock_guard lock(mutex_);
-    before = imports_.extract(key);
-    imports_.emplace(key, Import{arrived.generation, std::move(memory)});
+}
+
+CudaWindows::Opened CudaWindows::open_registered(const Key& key) const {
+  const ExportEntry& entry = tables_[key.first]->exports[key.second];
+  const device::Gpu& gpu = *used_.front();
+  const auto near = find_process_memory(entry.name.load(std::memory_order_relaxed));
+  // A rank that shows a name which it has seen elsewhere does not wait until this rank has let go.
+  if (near && near->rank == host_.ranks()[key.first]) {
+    check_reach(gpu.driver(), near->ordinal);
+    const NearMemory memory(*gpus_, *near);
+    memory.give_access(gpu);
+    return memory;
   }
-  publish(key, arrived.generation);
+  check_reach(gpu.driver(), ordinal_of(gpu.driver(), uuid_in(entry)));
+  return device::OpenedMemory(gpu, load_words<device::IpcMemoryHandle>(entry.handle));
 }
 
 void CudaWindows::check_reach(const device::CudaDriver& driver, device::Ordinal owner) const {
@@ -171,12 +270,13 @@ void CudaWindows::check_reach(const device::CudaDriver& driver, device::Ordinal 
   }
 }
 
-void CudaWindows::complain(std::size_t place, std::string_view why) {
-  log_.line(base::LogLevel::warning,
-            place == place_
-                ? fmt::format("memory on a GPU cannot be shared with other ranks: {}", why)
-                : fmt::format("memory on a GPU that rank {} has allocated cannot be mapped: {}",
-                              host_.ranks()[place], why));
+void CudaWindows::complain_of(const Key& key, bool is_registered, std::string_view why) {
+  complain(fmt::format("memory on a GPU that rank {} has {} cannot be mapped: {}",
+                       host_.ranks()[key.first], is_registered ? "registered" : "allocated", why));
+}
+
+void CudaWindows::complain(const std::string& what) {
+  log_.line(base::LogLevel::warning, what);
 }
 
 // Null for what is not mapped. A correct peer does not name it before this rank has told it that it
@@ -186,10 +286,10 @@ std::byte* CudaWindows::map(int rank, transports::WindowPlace place, std::size_t
   const auto found = imports_.find(Key{place_of(rank), place.slot});
   if (found == imports_.end()) return nullptr;
   const Import& import = found->second;
-  const std::size_t whole = import.memory.bytes();
+  const std::size_t whole = import.bytes();
   if (import.generation != place.generation || place.offset > whole || bytes > whole - place.offset)
     return nullptr;
-  return reinterpret_cast<std::byte*>(import.memory.address() + place.offset);
+  return reinterpret_cast<std::byte*>(import.address() + place.offset);
 }
 
 }  // namespace rondo::cuda_ipc

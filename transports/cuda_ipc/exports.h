@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "transports/cuda_ipc/table.h"
@@ -20,16 +22,26 @@ namespace rondo::cuda_ipc {
 // The message that comes with a descriptor: which export it is, slot and generation.
 inline constexpr std::size_t export_message_bytes = 8;
 
-// Memory of GPUs that this rank has allocated for the others to load and store. An export is what
-// one call of allocate() made. The others get its descriptor after it was first used in an
-// operation. Until all of them have mapped it, find() answers "nowhere". Physical memory lives
-// until the last rank has let go of it, so ranks may end in any order.
+// Memory of GPUs that this rank lets the others load and store. An export is what one call of
+// allocate() has made, or an allocation of the program (cudaMalloc) of which register_memory() was
+// told some part. Until all other ranks have mapped it, find() answers "nowhere".
+//
+// - Allocated: the others get a descriptor after it was first used in an operation. Physical memory
+//   lives until the last rank has let go of it, so ranks may end in any order.
+// - Registered: the others open its handle as soon as they see it. The program may free it when the
+//   last registration has ended. So that end waits, for a bounded time, until no operation uses the
+//   memory here and no other rank has it open.
 //
 // Threads: thread-safe. Locks: one mutex of its own, under which nothing blocks. allocate(),
-// send_wanted() and freeing memory call functions of CUDA that may block, so they do not run under
-// the engine's lock. Failures: allocate() throws Error; nothing else fails.
+// register_memory(), send_wanted(), close() and the ends of memory and of registrations may block,
+// so they do not run under the engine's lock. Failures: allocate() and register_memory() throw
+// Error; nothing else fails. Memory that another rank does not let go of in time is named on
+// standard error.
 class Exports {
  public:
+  // How long the end of a registration waits at most.
+  static constexpr milliseconds release_time{5000};
+
   // windows: those of the host, with at most most_ranks; used until close().
   Exports(transports::Windows& windows, int rank);
   Exports(const Exports&) = delete;
@@ -39,41 +51,73 @@ class Exports {
   static std::unique_ptr<transports::Allocation> allocate(std::shared_ptr<Exports> exports,
                                                           std::shared_ptr<device::Gpus> gpus,
                                                           int ordinal, std::size_t bytes);
-  // The others get no more descriptors, and the table is no longer used.
-  void close() noexcept;
-  // Others may still use memory that is freed from now on.
+  // Memory of the GPU that the program has allocated, or has from allocate(). The same lifetimes.
+  // Throws Error: unsupported if other processes cannot open such memory; system.
+  static std::unique_ptr<transports::Registration> register_memory(
+      std::shared_ptr<Exports> exports, std::shared_ptr<device::Gpus> gpus, int ordinal,
+      std::span<std::byte> memory);
+  // The others get no more descriptors, and the table is no longer used. Registered memory is
+  // withdrawn; waits until the others have let go of it, but not beyond `until`.
+  void close(base::TimePoint until) noexcept;
+  // Others may still use memory that is freed from now on, or registered memory that is withdrawn.
   void halt() noexcept;
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept;
+  // See Windows::ended().
+  void ended(transports::WindowPlace place) noexcept;
   // Sends the descriptors of what find() was asked for and others have not got. Returns why
   // something cannot be exported, the first time; else empty.
   std::string send_wanted() noexcept;
 
  private:
   class Owned;
+  class Registered;
   struct Live {
-    std::shared_ptr<const device::SharedMemory> memory;
-    std::size_t bytes = 0;                              // that were asked for
+    std::shared_ptr<const device::SharedMemory> memory;  // null: registered
+    device::Address address = 0;
+    std::size_t bytes = 0;  // that were asked for; of the whole allocation if registered
     std::uint32_t slot = most_exports, generation = 0;  // most_exports: none was free
     bool wanted = false;
     std::uint64_t told = 0;  // the places of the ranks that have its descriptor, a bit for each
+    std::uint64_t name = 0;  // in this process, of registered memory
+    std::size_t registrations = 0;
+    std::size_t uses = 0;  // by operations of this rank, while it is registered
+  };
+  using Lives = std::vector<std::shared_ptr<Live>>;
+  // What the table says of memory beside its generation.
+  struct Shown {
+    std::uint64_t bytes = 0;
+    device::Uuid gpu{};
+    device::IpcMemoryHandle handle{};
   };
 
-  void insert(std::shared_ptr<const device::SharedMemory> memory, std::size_t bytes,
-              const device::Gpu& gpu);
-  void remove(device::Address address) noexcept;
+  std::shared_ptr<Live> register_range(const device::Gpu& gpu, std::span<std::byte> memory);
+  bool register_known(device::Address address, std::shared_ptr<Live>& live) noexcept;
+  void insert(const std::shared_ptr<Live>& live, const Shown& shown);
+  void remove(const std::shared_ptr<Live>& live) noexcept;
+  void release(const std::shared_ptr<Live>& live) noexcept;
+  void withdraw(const Live& live) noexcept;
+  Lives withdraw_registered() noexcept;
+  std::uint64_t await_released(const Live& live, base::TimePoint until) noexcept;
+  void complain(const Live& live, std::uint64_t holders) const noexcept;
+  Lives::iterator live_after(device::Address address) noexcept;
   Live* live_at(device::Address address) noexcept;
   std::uint64_t everyone_else() const noexcept;
   bool is_everywhere(const Live& live) const noexcept;
   std::uint64_t send(const Live& live) const;
 
   std::mutex mutex_;
+  std::condition_variable news_;  // for those who wait in release() and close()
   transports::Windows* windows_;  // null once closed
   std::vector<int> ranks_;
   std::size_t place_ = 0;       // of this rank among ranks_
   std::vector<Table*> tables_;  // by place
   std::uint32_t last_generation_ = 0;
-  std::vector<Live> live_;  // by address
-  bool halted_ = false, any_wanted_ = false, told_why_ = false;
+  Lives live_;  // by address
+  // Registered memory that the table shows, also while its registration ends.
+  std::array<std::shared_ptr<Live>, most_exports> slots_;
+  std::size_t releasing_ = 0;  // threads in release() that use the tables
+  base::TimePoint releases_end_ = base::TimePoint::max();
+  bool halted_ = false, any_wanted_ = false, told_why_ = false, told_full_ = false;
 };
 
 }  // namespace rondo::cuda_ipc

@@ -105,6 +105,7 @@ class MemTransport final : public transports::Transport {
   }
 
   void halt() noexcept override {
+    if (windows_) windows_->halt();
     for (const auto& link : links_)
       if (link) link->halt();
   }

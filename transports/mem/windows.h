@@ -66,9 +66,15 @@ class MemWindows final : public transports::Windows {
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override;
   std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
   void notify() noexcept override;
+  // Nobody passes descriptors: the sink only learns of halt().
+  void set_sink(transports::DescriptorSink* sink) noexcept override { sink_ = sink; }
+  void halt() noexcept {
+    if (sink_ != nullptr) sink_->halted();
+  }
 
  private:
   std::shared_ptr<MemWindowTable> table_;
+  transports::DescriptorSink* sink_ = nullptr;
   int rank_;
   std::vector<MemBell>& bells_;
   std::vector<int> ranks_;

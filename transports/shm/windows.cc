@@ -6,6 +6,7 @@
 #include "transports/shm/windows.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -148,6 +149,15 @@ int ShmWindows::pass_descriptor(int rank, std::span<const std::byte> message, in
   return host::send_packet(peers_[index]->socket.get(),
                            std::span(packet).first(passed_magic.size() + message.size()),
                            std::array{descriptor});
+}
+
+bool ShmWindows::has_died(int rank) const noexcept {
+  const std::size_t index = index_of(rank);
+  if (index == peers_.size()) return false;
+  pollfd socket{peers_[index]->socket.get(), POLLRDHUP, 0};
+  // A peer says that it leaves before it closes the socket.
+  return ::poll(&socket, 1, 0) > 0 && (socket.revents & (POLLHUP | POLLRDHUP)) != 0 &&
+         !peers_[index]->left();
 }
 
 void ShmWindows::set_sink(transports::DescriptorSink* sink) noexcept {

@@ -74,6 +74,7 @@ class ShmWindows final : public transports::Windows {
   void await(std::uint64_t ranks) noexcept override;
   void notify() noexcept override;
   int pass_descriptor(int rank, std::span<const std::byte> message, int descriptor) override;
+  bool has_died(int rank) const noexcept override;
   void set_sink(transports::DescriptorSink* sink) noexcept override;
   void halt() noexcept {
     if (sink_ != nullptr) sink_->halted();

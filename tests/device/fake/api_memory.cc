@@ -110,6 +110,8 @@ FAKE_EXPORT Status cuMemFree_v2(Address address) {
     executor().drain("cuMemFree", nullptr);
     Region removed;
     if (!memory().remove(address, Origin::allocated, &removed)) return invalid_value;
+    if (removed.storage->is_opened())
+      stop_test("cuMemFree of memory that another process has opened by its handle");
     give_to_gpu(removed.storage->machine_gpu(), removed.bytes);
     count_handle(rondo_fake_device_memory, -1);
     return 0;

@@ -16,9 +16,10 @@
 // - Memory is shared between processes by descriptors (cuMemCreate) and by handles
 //   (cuIpcGetMemHandle).
 // What it does instead of undefined behaviour: it prints "fake CUDA: ..." and aborts. So it does
-// when host memory of a copy is not pinned, and when memory goes away before work that uses it.
-// What it leaves out: streams do not wait for the legacy stream, nor it for them; nothing is
-// captured; a kernel may reach every GPU's memory; priorities have no effect.
+// when host memory of a copy is not pinned, when memory goes away before work that uses it, and
+// when memory is freed that another process has opened by its handle. What it leaves out: streams
+// do not wait for the legacy stream, nor it for them; nothing is captured; a kernel may reach every
+// GPU's memory; priorities have no effect.
 //
 // TSan sees the ordering that CUDA promises and no other: a call that enqueues happens before its
 // work; work of a stream happens in order; an event happens before the cuEventQuery that returns

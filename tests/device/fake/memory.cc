@@ -66,6 +66,21 @@ Storage::~Storage() {
   ::close(descriptor_);
 }
 
+// A lock on the file belongs to this opening of it, so another process sees it as long as the
+// opening lives.
+void Storage::mark_opened() {
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) stop_test("memory that was opened: no lock");
+}
+
+bool Storage::is_opened() const {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  if (::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0) stop_test("memory that was opened: no lock");
+  return lock.l_type != F_UNLCK;
+}
+
 Region Memory::add(Origin origin, ContextHandle context, std::shared_ptr<Storage> storage) {
   Region region;
   region.origin = origin;

@@ -34,6 +34,11 @@ class Storage {
   std::size_t bytes() const { return bytes_; }
   int machine_gpu() const { return machine_gpu_; }
   unsigned long inode() const { return inode_; }
+  // Says, to every process, that this process has opened memory of another one. Until the object is
+  // destroyed, or the process ends.
+  void mark_opened();
+  // Whether another process has opened it.
+  bool is_opened() const;
 
  private:
   int descriptor_ = -1, machine_gpu_ = 0;

@@ -262,6 +262,7 @@ Status open_handle(Address* address, const rondo::device::IpcMemoryHandle& handl
     return map_failed;
   }
   if (storage->inode() != given.inode) return map_failed;
+  storage->mark_opened();
   *address = memory().add(Origin::opened, context, std::move(storage)).base;
   count_handle(rondo_fake_mappings, 1);
   return 0;
