@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from summary import catch_cases  # noqa: E402
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ("tools/rondo", "tests/device/test_device", "tests/gpu/gpu_rank", "tests/gpu/test_gpu",
+PROGRAMS = ("tools/rondo", "tests/bn/device/test_bn_device", "tests/device/test_device", "tests/gpu/gpu_rank", "tests/gpu/test_gpu",
             "tests/table/test_table")  # in the build folder
 FAKE = "tests/device/fake"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
@@ -122,7 +122,8 @@ def skips_what_needs_the_fake(machine):
     must be skipped: the others would abort here. The fake has one GPU, so a second is not taken for
     granted either."""
     skipped = 0
-    for program, *which in ("test_device",), ("test_gpu", "~[bits]"):  # [bits] takes long, and controls nothing
+    # [bits] takes long, and controls nothing.
+    for program, *which in ("test_device",), ("test_bn_device", "bn on a GPU*"), ("test_gpu", "~[bits]"):
         output = machine.run(program, *which, RONDO_TEST_REAL_CUDA="1", FAKE_CUDA="leaks=fail,gpus=1", seconds=300)
         skipped += len(re.findall(r"(?m)^skipped: it controls the fake", output))
     if not skipped:
@@ -221,6 +222,7 @@ def cases(machine):
     if machine.quick:
         yield "device", catch_program("test_device", "device: bytes go to a GPU*,device: a driver that*")
         yield "gpu", catch_program("test_gpu", "a stream that joins*,a buffer that goes*")
+        yield "batch norm", catch_program("test_bn_device", "bn on a GPU: steps over transports,bn on a GPU: several layers in one call")
         yield "table", catch_program("test_table", "table: gpu on several hosts", RONDO_TEST_EFFORT="2")
         yield "skips", skips_what_needs_the_fake
         yield "info", shows_gpus
@@ -232,6 +234,7 @@ def cases(machine):
     yield "device", catch_program("test_device")
     yield "gpu", catch_program("test_gpu", "~[abandons]")
     yield "gpu: a stream that does not move", catch_program("test_gpu", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
+    yield "batch norm", catch_program("test_bn_device", "bn on a GPU*")
     yield "table", catch_program("test_table", "table: gpu*")
     if machine.fake:
         yield "skips", skips_what_needs_the_fake

@@ -409,6 +409,7 @@ TEST_CASE("bn on a GPU: a GPU on some ranks only") {
 }
 
 TEST_CASE("bn on a GPU: a rank that leaves, and a GPU that fails") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   for (const bool fails : {false, true}) {
     Setup setup = setup_of(2);
@@ -435,6 +436,7 @@ TEST_CASE("bn on a GPU: a rank that leaves, and a GPU that fails") {
 }
 
 TEST_CASE("bn on a GPU: what is refused") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   CHECK_NOTHROW(run_on_gpus(setup_of(1), "refused", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
@@ -483,6 +485,7 @@ TEST_CASE("bn on a GPU: what is refused") {
 }
 
 TEST_CASE("bn on a GPU: a new stream in the middle of a pass is that of the next pass") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   CHECK_NOTHROW(run_on_gpus(setup_of(1), "next stream", [&](Communicator& c, OnGpu& on) {
     const device::Stream first(on.gpu()), second(on.gpu());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors and arrays in memory of a GPU of the fake driver.
+// Tensors and arrays in memory of a GPU.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace rondo::testing {
 
 // Ranks whose GPUs run the kernels of Rondo.
 inline Setup setup_of(int size, Over over = Over::mem) {
-  register_device_kernels(FakeCuda());
+  if (FakeCuda::needs_kernels()) register_device_kernels(FakeCuda());
   Setup setup;
   setup.size = size;
   setup.over = over;

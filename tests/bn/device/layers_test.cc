@@ -262,6 +262,7 @@ TEST_CASE("bn on a GPU: hard numbers, and a mean that jumps") {
 }
 
 TEST_CASE("bn on a GPU: no function that may block, and nothing waits for a kernel") {
+  if (FakeCuda::missing()) return;
   const FakeCuda fake;
   CHECK_NOTHROW(run_on_gpus(setup_of(2), "steady", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
