@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from summary import catch_cases  # noqa: E402
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ("tools/rondo", "tests/bn/device/test_bn_device", "tests/device/test_device", "tests/gpu/gpu_rank", "tests/gpu/test_gpu",
+PROGRAMS = ("tools/rondo", "tests/bn/device/test_bn_device", "tests/device/test_device", "tests/gpu/batch_norm_bench",
+            "tests/gpu/gpu_rank", "tests/gpu/test_gpu",
             "tests/table/test_table")  # in the build folder
 FAKE = "tests/device/fake"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
@@ -162,6 +163,13 @@ def figures_of(operation, ranks, transport, most):
     return run
 
 
+def batch_norm(samples, channels, spatial, rounds):
+    """Times of a layer's passes, beside copies in the same run."""
+    def run(machine):
+        return Outcome(figures=[json.loads(machine.run("batch_norm_bench", samples, channels, spatial, rounds, seconds=300))])
+    return run
+
+
 @contextlib.contextmanager
 def endless_ranks(machine, ranks, transport, deadline):
     """Ranks of a bench that would take hours, in the middle of it. They are killed at the end."""
@@ -230,6 +238,7 @@ def cases(machine):
         yield "collectives: 3 ranks over tcp", collectives(COLLECTIVES[4:5], 3, "tcp")
         yield "fault: SIGKILL over tcp", lost_rank("tcp", signal.SIGKILL, 30)
         yield "bench: all_reduce, 2 ranks over shm", figures_of("all_reduce", 2, "shm", "64K")
+        yield "bench: batch norm", batch_norm(2, 8, 49, 3)
         return
     yield "device", catch_program("test_device")
     yield "gpu", catch_program("test_gpu", "~[abandons]")
@@ -251,6 +260,7 @@ def cases(machine):
         for transport in "shm", "tcp":
             yield f"bench: all_reduce, {ranks} ranks over {transport}", figures_of("all_reduce", ranks, transport,
                                                                                    "1M" if machine.fake else "256M")
+    yield "bench: batch norm", batch_norm(4, 16, 49, 3) if machine.fake else batch_norm(64, 256, 3136, 30)
 
 
 # ---- main ----
@@ -294,6 +304,10 @@ def report(record):
         print("\n".join("         " + line for line in record["error"].splitlines()[-40:]), flush=True)
     for document in record.get("figures", []):
         for row in document["results"]:
+            if "rate" in row:
+                print(f"         {row['name']:<32} {row['bytes']:>11} B  p50 {row['p50_us']:>10.1f} us  {row['rate']:>8.3f} GB/s  "
+                      f"{row['ceiling_percent']:>5.1f} % of copies on the GPU")
+                continue
             place = "in place" if row["in_place"] else "out of place"
             print(f"         {row['bytes']:>11} B {place:<12} p50 {row['p50_us']:>10.1f} us  busbw {row['busbw']:>8.3f} GB/s  "
                   f"{row['ceiling_percent']:>5.1f} % of copies on the GPU")
