@@ -34,8 +34,7 @@ from summary import catch_cases  # noqa: E402
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
 PROGRAMS = ("tools/rondo", "tests/bn/device/test_bn_device", "tests/device/test_device", "tests/gpu/batch_norm_bench",
-            "tests/gpu/gpu_rank", "tests/gpu/test_gpu",
-            "tests/table/test_table")  # in the build folder
+            "tests/gpu/gpu_rank", "tests/gpu/test_gpu", "tests/table/test_table")  # in the build folder
 FAKE = "tests/device/fake"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
                "all_gather_v", "reduce_scatter_v")
