@@ -32,6 +32,7 @@ void Layer::begin_forward_on_gpu() {
   const device::Current current(gpu_->gpu());
   gpu_->begin(&record);
   gpu_->moments(x_, layout_of(x_), false);
+  gpu_->end(&record);
   last_->step = ++steps_;
   finished_ = false;
 }

@@ -150,12 +150,14 @@ void HostPasses::add_up_squares(std::span<const BlockSums> gradients) {
   squares_.back() = total_of(std::span(squares_).first(gradients.size()));
 }
 
-void HostPasses::clip(double max_norm, double other_squares, void*) {
+void HostPasses::clip(double max_norm, double other_squares, std::span<const ClipRange> ranges,
+                      void*) {
   const double factor = clip_factor_of_squares(squares_.back() + other_squares, max_norm);
   if (factor == 1) return;
-  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
-    const auto [type, bytes] = setup_.layout.arenas[arena];
-    multiply(setup_.storage.gradients(arena), type, bytes / size_of(type), factor);
+  for (const auto& [arena, piece] : ranges) {
+    const DType type = setup_.layout.arenas[arena].type;
+    multiply(setup_.storage.gradients(arena) + piece.offset, type, piece.bytes / size_of(type),
+             factor);
   }
 }
 

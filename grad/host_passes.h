@@ -39,7 +39,8 @@ class HostPasses final : public Passes {
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override { return squares_; }
-  void clip(double max_norm, double other_squares, void*) override;
+  void clip(double max_norm, double other_squares, std::span<const ClipRange> ranges,
+            void*) override;
   void complete(std::optional<void*>) override {}
   bool settle(std::chrono::milliseconds) noexcept override { return true; }
 

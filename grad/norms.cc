@@ -94,6 +94,32 @@ void GradientNorms::end_step() {
   setup_.passes->add_up_squares(sums_);
 }
 
+std::span<const ClipRange> GradientNorms::counted_ranges() {
+  clipped_.clear();
+  const bool all = std::ranges::find(counted_, false) == counted_.end();
+  for (std::size_t arena = 0; all && arena < setup_.layout.arenas.size(); ++arena)
+    if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
+      clipped_.push_back({arena, {0, bytes}});
+  for (std::size_t parameter = 0; !all && parameter < counted_.size(); ++parameter) {
+    const GradientPlace& place = setup_.layout.places[parameter];
+    if (!counted_[parameter] || place.bytes == 0) continue;
+    // Neighbours are one range. Gradients lie in the order of parameters, or in the opposite one.
+    if (!clipped_.empty() && clipped_.back().arena == place.arena) {
+      GradientPiece& last = clipped_.back().piece;
+      if (last.offset + last.bytes == place.offset) {
+        last.bytes += place.bytes;
+        continue;
+      }
+      if (place.offset + place.bytes == last.offset) {
+        last = {place.offset, last.bytes + place.bytes};
+        continue;
+      }
+    }
+    clipped_.push_back({place.arena, {place.offset, place.bytes}});
+  }
+  return clipped_;
+}
+
 void GradientNorms::check_wanted(std::string_view call) const {
   if (!setup_.options.norms) setup_.refuse(fmt::format("{} needs GradientOptions::norms", call));
 }

@@ -38,6 +38,8 @@ class GradientNorms {
   double norm() const;
   double norm(std::size_t parameter) const;
   double other_squares() const noexcept { return other_squares_; }  // of what count() was given
+  // The gradients that count. Valid until the next call.
+  std::span<const ClipRange> counted_ranges();
   void check_wanted(std::string_view call) const;
 
  private:
@@ -56,7 +58,8 @@ class GradientNorms {
   std::vector<bool> counted_;
   std::vector<SquareRange> ranges_;  // of the bucket that is being added
   std::vector<BlockSums> sums_;      // by parameter
-  double other_squares_ = 0;         // of gradients that are not in buckets
+  std::vector<ClipRange> clipped_;
+  double other_squares_ = 0;  // of gradients that are not in buckets
 };
 
 }  // namespace rondo::grad

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <rondo/error.h>
 #include <rondo/parameters.h>
 
+#include "device/keep.h"
 #include "grad/device/value_copies.h"
 #include "grad/failure.h"
 #include "grad/parameter_check.h"
@@ -60,6 +63,13 @@ class PendingBroadcasts {
 // the list: so ranks make the same packs wherever their tensors are.
 class Pack {
  public:
+  Pack() = default;
+  Pack(Pack&&) = default;
+  // Copies that may still come find their memory.
+  ~Pack() {
+    if (copying_) device::keep_until_exit(std::move(pinned_));
+  }
+
   std::vector<const Parameter*> members;
 
   Buffer buffer() const { return {data_, bytes_, DType::u8}; }
@@ -72,12 +82,14 @@ class Pack {
       if (each->device >= 0) device = each->device;
     }
     if (device) {
-      data_ = pinned_.emplace(copies.pinned(*device, bytes_)).data();
+      pinned_ = std::make_unique<device::PinnedMemory>(copies.pinned(*device, bytes_));
+      data_ = pinned_->data();
     } else {
       memory_.resize(bytes_);
       data_ = memory_.data();
     }
     if (!with_values) return;
+    copying_ = pinned_ != nullptr;
     for_each([&](const Parameter& each, std::byte* packed, std::size_t bytes) {
       if (each.device < 0)
         std::memcpy(packed, each.value, bytes);
@@ -86,7 +98,8 @@ class Pack {
     });
     wait(copies);
   }
-  void scatter(grad::ValueCopies& copies) const {
+  void scatter(grad::ValueCopies& copies) {
+    copying_ = pinned_ != nullptr;
     for_each([&](const Parameter& each, const std::byte* packed, std::size_t bytes) {
       if (each.device < 0)
         std::memcpy(each.value, packed, bytes);
@@ -105,15 +118,17 @@ class Pack {
       at += bytes_of(*each);
     }
   }
-  void wait(grad::ValueCopies& copies) const {
+  void wait(grad::ValueCopies& copies) {
     std::set<int> devices;
     for (const Parameter* each : members)
       if (each->device >= 0) devices.insert(each->device);
     for (const int device : devices) copies.wait(device);
+    copying_ = false;
   }
 
   std::vector<std::byte> memory_;
-  std::optional<device::PinnedMemory> pinned_;  // instead, with members on a GPU
+  std::unique_ptr<device::PinnedMemory> pinned_;  // instead, with members on a GPU
+  bool copying_ = false;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -207,7 +222,7 @@ void broadcast_parameters(Communicator& communicator, std::span<const Parameter>
                     each.name);
   pending.wait();
   if (is_root) return;
-  for (const Pack& pack : packs) or_tell_all(communicator, [&] { pack.scatter(copies); });
+  for (Pack& pack : packs) or_tell_all(communicator, [&] { pack.scatter(copies); });
 }
 
 }  // namespace rondo

@@ -37,6 +37,12 @@ struct SquareRange {
   std::size_t block = 0;  // the first of them, among those of all gradients
 };
 
+// Whole gradients that are multiplied.
+struct ClipRange {
+  std::size_t arena = 0;
+  GradientPiece piece;
+};
+
 // Where the sums of a gradient's blocks are. count 0: it counts 0.
 struct BlockSums {
   std::size_t first = 0, count = 0;
@@ -116,9 +122,10 @@ class Passes {
   // them; at first 0. Waits for the GPU once after each add_up_squares(), and throws Error(system)
   // if the GPU does not get there.
   virtual std::span<const double> squares() = 0;
-  // Between steps, in the stream, without a wait for the GPU: multiplies all gradients as
+  // Between steps, in the stream, without a wait for the GPU: multiplies gradients as
   // clip_factor_of_squares() says. other_squares: of gradients that are not in buckets.
-  virtual void clip(double max_norm, double other_squares, void* stream) = 0;
+  virtual void clip(double max_norm, double other_squares, std::span<const ClipRange> ranges,
+                    void* stream) = 0;
 
   // What is enqueued on the stream from here on comes after all that the step does with gradients
   // so far. No stream: this waits for it.

@@ -81,6 +81,7 @@ double BlockTotal::total() const noexcept {
 }
 
 double total_of(std::span<const double> blocks) noexcept {
+  if (blocks.size() == 1) return blocks.front();
   BlockTotal total;
   for (const double block : blocks) total.add(block);
   return total.total();

@@ -132,9 +132,11 @@ void GradientBuckets::State::finish_step(std::optional<void*> stream) {
   try {
     if (collector_.phase() == Phase::local) {
       setup_.passes->complete(stream);
+      has_norms_ = false;
     } else {
       if (collector_.any_unused()) setup_.passes->order_after(stream.value_or(nullptr));
       thrown = finisher_.finish(stream);
+      has_norms_ = true;
     }
   } catch (...) {
     failure_.keep_current(collector_.step());
@@ -201,12 +203,18 @@ void GradientBuckets::State::clip(double max_norm, void* stream) {
   failure_.check();
   if (collector_.phase() != Phase::idle)
     setup_.refuse(fmt::format("clip() in step {}: call it after finish()", collector_.step()));
+  if (!has_norms_)
+    setup_.refuse(fmt::format(
+        "clip() after step {}, which was local: its gradients have no norm yet; call it after the "
+        "step in which they travel",
+        collector_.step()));
   if (!(max_norm >= 0))
     setup_.refuse(
         fmt::format("clip(): the largest norm is {}, but it cannot be negative or NaN", max_norm));
   setup_.passes->check_stream("clip()", stream);
   try {
-    setup_.passes->clip(max_norm, finisher_.norms().other_squares(), stream);
+    setup_.passes->clip(max_norm, finisher_.norms().other_squares(),
+                        finisher_.norms().counted_ranges(), stream);
   } catch (...) {
     failure_.keep_current(collector_.step());
     throw;

@@ -73,6 +73,7 @@ class GradientBuckets::State {
   grad::Launcher launcher_;
   grad::OrderLearner order_;
   grad::Finisher finisher_;
+  bool has_norms_ = true;                              // false: the last step was local
   int accumulations_ = 0;                              // Accumulations that are alive
   const int exceptions_ = std::uncaught_exceptions();  // when this was made
 };

@@ -67,7 +67,7 @@ std::string windows_of(const GpuInfo& gpu, const std::vector<GpuInfo>& gpus) {
                          std::ranges::find(other.peers, gpu.device) != other.peers.end();
     (reaches ? reach : others).push_back(std::to_string(other.device));
   }
-  return fmt::format("{}, for ranks on GPU {}{}", fmt::join(kinds, " and "), join(reach),
+  return fmt::format("{}, for ranks on GPU {}{}", join(kinds, " and "), join(reach),
                      others.empty() ? ""
                                     : fmt::format("; ranks on GPU {} have no peer access, so the "
                                                   "host carries what they share",

@@ -17,7 +17,7 @@
 namespace rondo::grad {
 
 struct ClipArguments {
-  std::byte* gradients;   // at a multiple of 16
+  std::byte* gradients;   // packs are taken where it is a multiple of 16
   std::uint64_t count;    // of elements
   const double* squares;  // on the GPU: the sum of those in buckets
   double other_squares;
@@ -56,7 +56,8 @@ struct Clip {
     if (factor == 1) return;
     constexpr std::uint64_t pack = 16 / sizeof(Stored);
     Shares shares{thread};
-    const std::uint64_t packs = arguments.count / pack;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(arguments.gradients) % 16 == 0;
+    const std::uint64_t packs = aligned ? arguments.count / pack : 0;
     shares.each(packs, [&](std::uint64_t i) { clip<pack>(arguments, pack * i, factor); });
     shares.each(arguments.count - pack * packs,
                 [&](std::uint64_t i) { clip<1>(arguments, pack * packs + i, factor); });

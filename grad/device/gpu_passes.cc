@@ -341,20 +341,20 @@ std::span<const double> GpuPasses::squares() {
   return results_->squares();
 }
 
-void GpuPasses::clip(double max_norm, double other_squares, void* stream) {
+void GpuPasses::clip(double max_norm, double other_squares, std::span<const ClipRange> ranges,
+                     void* stream) {
   const device::StreamHandle handle = handle_of(stream);
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
   come_after_all(handle);
   const auto* const squares =
       reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
-  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
-    const auto [type, bytes] = setup_.layout.arenas[arena];
-    if (bytes != 0)
-      kernels_.launch_clip(type,
-                           {setup_.storage.gradients(arena), bytes / size_of(type), squares,
-                            other_squares, max_norm},
-                           handle);
+  for (const auto& [arena, piece] : ranges) {
+    const DType type = setup_.layout.arenas[arena].type;
+    kernels_.launch_clip(type,
+                         {setup_.storage.gradients(arena) + piece.offset,
+                          piece.bytes / size_of(type), squares, other_squares, max_norm},
+                         handle);
   }
   come_before_all(handle);
 }

@@ -63,7 +63,8 @@ class GpuPasses final : public Passes {
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override;
-  void clip(double max_norm, double other_squares, void* stream) override;
+  void clip(double max_norm, double other_squares, std::span<const ClipRange> ranges,
+            void* stream) override;
   void complete(std::optional<void*> stream) override;
   bool settle(std::chrono::milliseconds time) noexcept override;
 

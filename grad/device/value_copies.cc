@@ -23,8 +23,10 @@ std::optional<OwnProblem> ValueCopies::problem_of(const Parameter& parameter) {
   try {
     const device::Gpu& gpu = gpus_.gpu(parameter.device);
     const device::Current current(gpu);
-    const std::string problem =
-        device::problem_of_memory(gpu, parameter.value, bytes, "it should be");
+    std::string problem = device::problem_of_stream(gpu, nullptr);
+    if (!problem.empty())
+      return OwnProblem{Errc::unsupported, fmt::format("broadcast_parameters: {}", problem)};
+    problem = device::problem_of_memory(gpu, parameter.value, bytes, "it should be");
     if (problem.empty()) return std::nullopt;
     return OwnProblem{Errc::invalid_argument,
                       fmt::format("parameter '{}' {}", parameter.name, problem)};

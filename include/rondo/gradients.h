@@ -128,9 +128,10 @@ struct StepOptions {
 //   kernels of the backward pass add to buckets.gradient(i); then buckets.ready_on(i, any stream)
 //   buckets.finish_on(stream);  // kernels on `stream` find averages from here on: the optimizer
 //
-// The host waits for the GPU only in finish(), and in norm() after finish_on(). finish_on() returns
-// when the last copy is enqueued. Other streams that use gradients must come after that one. A
-// stream that is being captured is refused with Error(unsupported). Host memory ignores streams.
+// The host waits for the GPU only in finish(), and after finish_on() where norms are asked for.
+// finish_on() returns when the last copy is enqueued; with f16 on the wire it waits for that. Other
+// streams that use gradients must come after that one. A stream that is being captured is refused
+// with Error(unsupported). Host memory ignores streams.
 //
 //   Wrong: buckets.finish_on(a); optimizer on stream b
 //   Right: the same with an event of stream a for which b waits, or buckets.finish_on(b)
@@ -244,11 +245,13 @@ class RONDO_API GradientBuckets {
   // The factor that makes the norm at most max_norm: min(1, max_norm / (norm() + 1e-6)), as in
   // PyTorch. Valid only if finite(): 0 x infinity is NaN.
   double clip_factor(double max_norm) const;
-  // Multiplies all gradients in buckets by that factor; leaves them as they are if not finite().
+  // Multiplies the gradients in buckets that count by that factor; leaves them as they are if not
+  // finite().
   // Norms stay those of before. Once after finish(), between steps. A program that multiplies as
   // its optimizer reads saves this pass. On a GPU the factor is computed there, the host waits for
   // nothing, and it is ordered by the stream as zero_on() is. Throws Error(invalid_argument) in a
-  // step, for a norm that is negative or NaN, or without GradientOptions::norms.
+  // step, after a local one, for a norm that is negative or NaN, or without GradientOptions::norms;
+  // on a GPU as zero_on() does.
   void clip(double max_norm);
   void clip_on(double max_norm, void* stream);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Norms of steps with infinite gradients, and of gradients that are not in buckets.
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -114,6 +115,38 @@ TEST_CASE("clip() multiplies all gradients by the factor that clips them") {
     const auto before = all_bytes(buckets);
     buckets.clip(1);
     expect(!buckets.finite() && all_bytes(buckets) == before, "an infinite norm changes nothing");
+  }));
+}
+
+TEST_CASE("clip() leaves alone what no rank has given, and refuses after a local step") {
+  const Model model = Model::of({30, 41, 17});
+  CHECK_NOTHROW(run_communicators({}, "left alone", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), {.norms = true});
+    for (const std::size_t unused : {0, 1, 2}) {
+      run_step(buckets, model, 0, rank);
+      const std::vector<std::byte> kept = bytes_of(buckets.gradient(unused));
+      const std::array named{unused};
+      buckets.begin_step({.unused = named});
+      for (std::size_t i = 0; i < model.size(); ++i) {
+        if (i == unused) continue;
+        model.write(buckets.gradient(i), 1, rank, i);
+        buckets.ready(i);
+      }
+      buckets.finish();
+      buckets.clip(0);
+      for (std::size_t i = 0; i < model.size(); ++i)
+        expect(
+            i == unused ? bytes_of(buckets.gradient(i)) == kept
+                        : element_of(buckets.gradient(i), 0) == 0,
+            "gradient " + std::to_string(i) + " where " + std::to_string(unused) + " is not given");
+    }
+    {
+      const GradientBuckets::Accumulation accumulation(buckets);
+      run_step(buckets, model, 2, rank);
+    }
+    expect_contains(error_of(Errc::invalid_argument, [&] { buckets.clip(1); }), "which was local");
+    run_step(buckets, model, 3, rank);
+    buckets.clip(1);
   }));
 }
 

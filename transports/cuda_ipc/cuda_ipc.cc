@@ -134,12 +134,13 @@ bool CudaWindows::may_drop(const Key& key, const Import& import) const noexcept 
          (halted_ && holds_ == 0);
 }
 
-// One after the other, because to let go of memory may block.
+// One after the other, because to let go of memory may block. Meanwhile nothing is opened: an owner
+// that shows other memory in the same place must not see that before this is closed.
 void CudaWindows::drop_freed() noexcept {
   for (;;) {
+    const std::lock_guard catching_up(catching_up_);
     Imports::node_type freed;
     {
-      const std::lock_guard catching_up(catching_up_);
       const std::lock_guard lock(mutex_);
       const auto found = std::ranges::find_if(
           imports_, [this](const auto& one) { return may_drop(one.first, one.second); });

@@ -348,7 +348,7 @@ transports::WindowPlace Exports::find(const void* data, std::size_t bytes) noexc
   const std::uint64_t offset = address - live->address;
   if (offset > live->bytes || bytes > live->bytes - offset) return {};
   if (is_everywhere(*live)) {
-    ++live->uses;
+    if (!live->memory) ++live->uses;
     return {live->slot, live->generation, offset};
   }
   if (live->memory && live->told != everyone_else()) live->wanted = any_wanted_ = true;
