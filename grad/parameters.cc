@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -67,7 +69,7 @@ class Pack {
   Pack(Pack&&) = default;
   // Copies that may still come find their memory.
   ~Pack() {
-    if (copying_) device::keep_until_exit(std::move(pinned_));
+    if (copies_ != nullptr && !settle()) device::keep_until_exit(std::move(pinned_));
   }
 
   std::vector<const Parameter*> members;
@@ -89,7 +91,7 @@ class Pack {
       data_ = memory_.data();
     }
     if (!with_values) return;
-    copying_ = pinned_ != nullptr;
+    if (pinned_) copies_ = &copies;
     for_each([&](const Parameter& each, std::byte* packed, std::size_t bytes) {
       if (each.device < 0)
         std::memcpy(packed, each.value, bytes);
@@ -99,7 +101,7 @@ class Pack {
     wait(copies);
   }
   void scatter(grad::ValueCopies& copies) {
-    copying_ = pinned_ != nullptr;
+    if (pinned_) copies_ = &copies;
     for_each([&](const Parameter& each, const std::byte* packed, std::size_t bytes) {
       if (each.device < 0)
         std::memcpy(each.value, packed, bytes);
@@ -118,17 +120,28 @@ class Pack {
       at += bytes_of(*each);
     }
   }
-  void wait(grad::ValueCopies& copies) {
+  // Whether no copy is under way any more.
+  bool settle() const noexcept {
+    try {
+      return std::ranges::all_of(devices(), [&](int device) { return copies_->settle(device); });
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  std::set<int> devices() const {
     std::set<int> devices;
     for (const Parameter* each : members)
       if (each->device >= 0) devices.insert(each->device);
-    for (const int device : devices) copies.wait(device);
-    copying_ = false;
+    return devices;
+  }
+  void wait(grad::ValueCopies& copies) {
+    for (const int device : devices()) copies.wait(device);
+    copies_ = nullptr;
   }
 
   std::vector<std::byte> memory_;
   std::unique_ptr<device::PinnedMemory> pinned_;  // instead, with members on a GPU
-  bool copying_ = false;
+  grad::ValueCopies* copies_ = nullptr;           // while copies may be under way
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };

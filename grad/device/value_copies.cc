@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include <rondo/error.h>
 
 #include "device/pointer.h"
@@ -61,6 +63,19 @@ void ValueCopies::wait(int device) {
   const device::Current current(gpu);
   gpu.check(copied.record(nullptr), "cuEventRecord");
   await_gpu(gpu, copied, "the parameters' copies");
+}
+
+bool ValueCopies::settle(int device) noexcept {
+  constexpr std::chrono::milliseconds patience{500};
+  try {
+    const device::Gpu& gpu = gpus_.gpu(device);
+    device::Event copied(gpu);
+    const device::Current current(gpu);
+    gpu.check(copied.record(nullptr), "cuEventRecord");
+    return device::wait_for(copied, patience) != device::not_ready;
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 }  // namespace rondo::grad

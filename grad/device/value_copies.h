@@ -24,6 +24,9 @@ class ValueCopies {
   void to_gpu(const Parameter& parameter, const std::byte* from, std::size_t bytes);
   // Waits for the copies on this GPU, at most a minute.
   void wait(int device);
+  // After a failure: the same for half a second. False: copies are under way. A GPU that has failed
+  // runs none.
+  bool settle(int device) noexcept;
 
  private:
   device::Gpus gpus_;
