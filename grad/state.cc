@@ -82,7 +82,13 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
 void GradientBuckets::State::zero(void* stream) {
   failure_.check();
   setup_.passes->check_stream("zero()", stream);
-  collector_.zero(stream);
+  try {
+    collector_.zero(stream);
+  } catch (const Error& error) {
+    // Some gradients may be zero by now, and others not.
+    if (error.code() == Errc::system) failure_.keep_current(collector_.step());
+    throw;
+  }
 }
 
 void GradientBuckets::State::ready(std::size_t parameter, const void* gradient, void* stream) {

@@ -9,8 +9,8 @@
 
 #include "base/short_floats.h"
 #include "device/phases.h"
+#include "device/several.h"
 #include "grad/clipping.h"
-#include "grad/device/several.h"
 #include "grad/device/shares.h"
 #include "grad/wire_elements.h"
 
@@ -73,7 +73,7 @@ struct Clip {
   template <std::size_t Length>
   RONDO_HD static void clip(const Arguments& arguments, std::uint64_t i, double factor) noexcept {
     std::byte* const at = arguments.gradients + i * sizeof(Stored);
-    auto values = Several<Stored, Length>::load(at);
+    auto values = device::Several<Stored, Length>::load(at);
     for (std::size_t k = 0; k < Length; ++k) values.at[k] = Element::clip(values.at[k], factor);
     values.store(at);
   }

@@ -11,8 +11,8 @@
 #include "base/short_floats.h"
 #include "device/phases.h"
 #include "device/raise.h"
+#include "device/several.h"
 #include "grad/device/arguments.h"
-#include "grad/device/several.h"
 #include "grad/device/shares.h"
 #include "grad/wire_elements.h"
 
@@ -28,16 +28,16 @@ struct Moves {
                      reinterpret_cast<std::uintptr_t>(piece.to) |
                      reinterpret_cast<std::uintptr_t>(piece.beside);
     if (all % 16 == 0)
-      in_units<Several<std::uint32_t, 4>>(piece, shares);
+      in_units<device::Several<std::uint32_t, 4>>(piece, shares);
     else if (all % 4 == 0)
-      in_units<Several<std::uint32_t, 1>>(piece, shares);
+      in_units<device::Several<std::uint32_t, 1>>(piece, shares);
     else
       in_units<Half>(piece, shares);
     return 0;
   }
 
  private:
-  using Half = Several<std::uint16_t, 1>;
+  using Half = device::Several<std::uint16_t, 1>;
 
   template <class Unit>
   RONDO_HD static void in_units(const DevicePiece& piece, Shares& shares) noexcept {
@@ -91,8 +91,8 @@ class Narrow {
       : factor_(static_cast<float>(factor)), unit_(unit), back_(1 / unit) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
-    using Floats = Several<float, Length>;
-    Several<std::uint16_t, Length> codes{};
+    using Floats = device::Several<float, Length>;
+    device::Several<std::uint16_t, Length> codes{};
     std::byte* const beside = piece.beside == nullptr ? nullptr : piece.beside + i * sizeof(float);
     if (piece.from != nullptr) {
       const Floats values = Floats::load(piece.from + i * sizeof(float));
@@ -128,9 +128,9 @@ class Widen {
       : factor_(factor * static_cast<double>(unit)), narrow_(is_f32(factor_)) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) const noexcept {
-    using Codes = Several<std::uint16_t, Length>;
+    using Codes = device::Several<std::uint16_t, Length>;
     const Codes codes = Codes::load(piece.from + i * sizeof(std::uint16_t));
-    Several<float, Length> values;
+    device::Several<float, Length> values;
     for (std::size_t k = 0; k < Length; ++k) {
       const float value = Format::decode(codes.at[k]);
       values.at[k] = narrow_ ? times(value, static_cast<float>(factor_)) : times(value, factor_);
@@ -152,7 +152,7 @@ class Measure {
   RONDO_HD Measure(double factor, float) noexcept : factor_(static_cast<float>(factor)) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
-    const auto values = Several<float, Length>::load(piece.from + i * sizeof(float));
+    const auto values = device::Several<float, Length>::load(piece.from + i * sizeof(float));
     for (std::size_t k = 0; k < Length; ++k)
       most_ = larger_finite(most_, times(values.at[k], factor_));
   }
@@ -171,7 +171,8 @@ class FindOverflow {
   RONDO_HD FindOverflow(double, float) noexcept {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
-    const auto codes = Several<std::uint16_t, Length>::load(piece.from + i * sizeof(std::uint16_t));
+    const auto codes =
+        device::Several<std::uint16_t, Length>::load(piece.from + i * sizeof(std::uint16_t));
     for (std::size_t k = 0; k < Length; ++k)
       if ((codes.at[k] & base::F16::infinity) == base::F16::infinity) found_ = 1;
   }

@@ -9,8 +9,8 @@
 
 #include "base/short_floats.h"
 #include "device/phases.h"
+#include "device/several.h"
 #include "grad/device/arguments.h"
-#include "grad/device/several.h"
 #include "grad/square_order.h"
 
 namespace rondo::grad {
@@ -23,7 +23,7 @@ template <class Stored>
 struct SquaresOf {
   static constexpr std::size_t bytes = sizeof(Stored);
   RONDO_HD static double term(const std::byte* element) noexcept {
-    const auto value = static_cast<double>(Several<Stored, 1>::load(element).at[0]);
+    const auto value = static_cast<double>(device::Several<Stored, 1>::load(element).at[0]);
     return value * value;
   }
 };
@@ -32,7 +32,7 @@ struct SquaresOfShort {
   static constexpr std::size_t bytes = 2;
   RONDO_HD static double term(const std::byte* element) noexcept {
     const auto value =
-        static_cast<double>(Format::decode(Several<std::uint16_t, 1>::load(element).at[0]));
+        static_cast<double>(Format::decode(device::Several<std::uint16_t, 1>::load(element).at[0]));
     return value * value;
   }
 };
@@ -73,7 +73,7 @@ struct AllBlocks {
     if (piece.from == nullptr) return sum;
     RONDO_ROLLED
     for (std::uint64_t i = thread; i < piece.count; i += square_line)
-      sum += Several<double, 1>::load(piece.from + i * sizeof(double)).at[0];
+      sum += device::Several<double, 1>::load(piece.from + i * sizeof(double)).at[0];
     return sum;
   }
 };
@@ -109,7 +109,8 @@ struct SquareSums {
         if (phase == 0)
           shared.threads[index] = Summands::sum(piece, block, index);
         else
-          Several<double, 1>{{lanes_total(shared.lanes)}}.store(piece.to + block * sizeof(double));
+          device::Several<double, 1>{{lanes_total(shared.lanes)}}.store(piece.to +
+                                                                        block * sizeof(double));
         return;
       }
       block -= sums;

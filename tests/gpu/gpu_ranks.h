@@ -4,10 +4,13 @@
 // real one.
 #pragma once
 
+#include <barrier>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/fake/control.h"
@@ -160,6 +163,60 @@ void refused(Errc code, const std::string& text, Function function) {
     return;
   }
   expect(false, "not refused: " + text);
+}
+
+// Rank 1 has aborted, and the operation may have ended before that, or a GPU has failed.
+inline void expect_failure(const Work& work, bool aborted) {
+  try {
+    work.wait();
+    expect(aborted, "it ended well");
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    expect(text.find(aborted ? "rank 1 called abort" : "CUDA_ERROR_ILLEGAL_ADDRESS") !=
+               std::string_view::npos,
+           text);
+  }
+}
+
+// Two ranks: the stream of rank 1 does not move, and rank 0 aborts. before: makes what the
+// communicator keeps, because freed memory waits for streams.
+template <class Before, class AfterTheEnd>
+void abort_beside_a_held_stream(const Setup& setup, std::string_view what, Before before,
+                                AfterTheEnd after) {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  std::barrier together(2);
+  run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    device::Event mark(on.gpu());
+    MappedMemory values(on.gpu());
+    before(c, on);
+    together.arrive_and_wait();
+    if (c.rank() == 1) {
+      fake.hold(stream.get());
+      const device::Current current(on.gpu());
+      on.gpu().check(mark.record(stream.get()), "record");
+    }
+    const Work work =
+        c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
+    together.arrive_and_wait();
+    if (c.rank() == 0) c.abort(Errc::aborted, "a test");
+    try {
+      work.wait();
+      expect(false, "it ended well");
+    } catch (const Error&) {
+    }
+    after(c, on, values);
+    fake.let_go(stream.get());
+  });
+}
+
+// The communicator ends without a wait for the stream.
+inline void ends_soon(Communicator& c, OnGpu&, MappedMemory&) {
+  const auto began = std::chrono::steady_clock::now();
+  { const Communicator gone = std::move(c); }
+  expect(std::chrono::steady_clock::now() - began < std::chrono::seconds{10},
+         "it waited for the stream");
 }
 
 }  // namespace rondo::testing

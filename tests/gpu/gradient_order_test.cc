@@ -286,6 +286,23 @@ TEST_CASE("begin_step() of f16 does not wait for streams", "[gradients]") {
   });
 }
 
+// The call is late on its stream, and a step on another stream comes after it all the same.
+template <class Call>
+void expect_before_step(OnGpu& on, const FakeCuda& fake, Rank& rank, Call call) {
+  fake.hold(rank.b.get());
+  call(rank.b.get());
+  rank.set(rank.source.address(), 5, rank.a);
+  rank.buckets.begin_step({.stream = rank.a.get()});
+  rank.buckets.ready_on(0, rank.a.get(), rank.source_data());
+  {
+    const LaterGo go(fake, rank.b, 20ms);
+    rank.buckets.finish_on(rank.a.get());
+  }
+  settle(on, rank.a);
+  settle(on, rank.b);
+  expect(rank.is(rank.view(0), 5), "the call came after the step");
+}
+
 // The stream of zero_on() is not the one that finish_on() has joined.
 TEST_CASE("zero_on() comes after the step before, and before the next one", "[gradients]") {
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
@@ -301,18 +318,7 @@ TEST_CASE("zero_on() comes after the step before, and before the next one", "[gr
     }
     // Zeroing is late, and the step uses another stream.
     Rank plain(c, on, 1);
-    fake.hold(plain.b.get());
-    plain.buckets.zero_on(plain.b.get());
-    plain.set(plain.source.address(), 5, plain.a);
-    plain.buckets.begin_step({.stream = plain.a.get()});
-    plain.buckets.ready_on(0, plain.a.get(), plain.source_data());
-    {
-      const LaterGo go(fake, plain.b, 20ms);
-      plain.buckets.finish_on(plain.a.get());
-    }
-    settle(on, plain.a);
-    settle(on, plain.b);
-    expect(plain.is(plain.view(0), 5), "zeroing came after the step");
+    expect_before_step(on, fake, plain, [&](void* stream) { plain.buckets.zero_on(stream); });
   });
 }
 
@@ -332,18 +338,7 @@ TEST_CASE("clip_on() comes after the step before, and before the next one", "[gr
     // Clipping is late, and the step uses another stream.
     Rank plain(c, on, 1, {.norms = true});
     plain.whole_step(7);
-    fake.hold(plain.b.get());
-    plain.buckets.clip_on(0, plain.b.get());
-    plain.set(plain.source.address(), 5, plain.a);
-    plain.buckets.begin_step({.stream = plain.a.get()});
-    plain.buckets.ready_on(0, plain.a.get(), plain.source_data());
-    {
-      const LaterGo go(fake, plain.b, 20ms);
-      plain.buckets.finish_on(plain.a.get());
-    }
-    settle(on, plain.a);
-    settle(on, plain.b);
-    expect(plain.is(plain.view(0), 5), "clipping came after the step");
+    expect_before_step(on, fake, plain, [&](void* stream) { plain.buckets.clip_on(0, stream); });
     fake.capture(plain.b.get(), true);
     refused(Errc::unsupported, "clip(): the stream is",
             [&] { plain.buckets.clip_on(1, plain.b.get()); });

@@ -353,15 +353,7 @@ TEST_CASE("a failure ends operations that go through slots of GPUs", "[slots]") 
         together.arrive_and_wait();
         const Work work = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum);
         if (nth == 0 && c.rank() == 1) c.abort(Errc::aborted, "a test");
-        try {
-          work.wait();
-          expect(nth == 0, "it ended well");
-        } catch (const Error& error) {
-          const std::string_view text = error.what();
-          expect(text.find(nth == 0 ? "rank 1 called abort" : "CUDA_ERROR_ILLEGAL_ADDRESS") !=
-                     std::string_view::npos,
-                 text);
-        }
+        expect_failure(work, nth == 0);
       }
     });
     fake.clear();
@@ -372,36 +364,10 @@ TEST_CASE("a failure ends operations that go through slots of GPUs", "[slots]") 
 // Its slots stay allocated: to free them would wait for the GPU.
 TEST_CASE("a communicator with slots ends beside a stream that does not move", "[abandons]") {
   if (FakeCuda::missing()) return;
-  const FakeCuda fake;
-  register_device_kernels(fake);
+  register_device_kernels(FakeCuda());
   Together all(2);
-  std::barrier together(2);
-  run_on_gpus(direct_setup(2), "end", [&](Communicator& c, OnGpu& on) {
-    const device::Stream stream(on.gpu());
-    device::Event before(on.gpu());
-    MappedMemory values(on.gpu());
-    all.warm_up(c, on);
-    together.arrive_and_wait();  // freed memory waits for streams
-    if (c.rank() == 1) {
-      fake.hold(stream.get());
-      const device::Current current(on.gpu());
-      on.gpu().check(before.record(stream.get()), "record");
-    }
-    const Work work =
-        c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = stream.get()});
-    together.arrive_and_wait();
-    if (c.rank() == 0) c.abort(Errc::aborted, "a test");
-    try {
-      work.wait();
-      expect(false, "it ended well");
-    } catch (const Error&) {
-    }
-    const auto began = std::chrono::steady_clock::now();
-    { const Communicator gone = std::move(c); }
-    expect(std::chrono::steady_clock::now() - began < std::chrono::seconds{10},
-           "it waited for the stream");
-    fake.let_go(stream.get());
-  });
+  abort_beside_a_held_stream(
+      direct_setup(2), "end", [&](Communicator& c, OnGpu& on) { all.warm_up(c, on); }, ends_soon);
 }
 
 }  // namespace

@@ -231,7 +231,8 @@ void CudaWindows::add_import(const Key& key, std::uint32_t generation, bool is_r
       }
     }
   } catch (const std::exception& error) {
-    complain_of(key, is_registered, error.what());
+    // Memory that its owner has withdrawn meanwhile cannot be opened.
+    if (generation_of(key) == generation) complain_of(key, is_registered, error.what());
   }
   publish(key, 0);
 }

@@ -102,7 +102,13 @@ std::unique_ptr<transports::Allocation> Exports::allocate(std::shared_ptr<Export
   live->bytes = bytes;
   device::set_to_zero(gpu, live->address, live->memory->bytes());
   auto owned = std::make_unique<Owned>(exports, std::move(gpus), live);
-  exports->insert(live, {live->memory->bytes(), uuid_of(gpu), {}});
+  const Shown shown{live->memory->bytes(), uuid_of(gpu), {}};
+  bool is_full = false;
+  {
+    const std::lock_guard lock(exports->mutex_);
+    is_full = !exports->insert(live, shown);
+  }
+  if (is_full) exports->tell_full();
   return owned;
 }
 
@@ -145,14 +151,16 @@ std::shared_ptr<Exports::Live> Exports::register_range(const device::Gpu& gpu,
   made->bytes = range.bytes;
   made->registrations = 1;
   made->name = add_process_memory({ranks_[place_], range.begin, range.bytes, gpu.ordinal()});
+  bool is_full = false;
   try {
     const std::lock_guard lock(mutex_);
     // Another thread may have registered the same allocation meanwhile.
-    if (!register_known(address, live)) insert(made, shown);
+    if (!register_known(address, live)) is_full = !insert(made, shown);
   } catch (...) {
     remove_process_memory(made->name);
     throw;
   }
+  if (is_full) tell_full();
   if (!live) return made;
   remove_process_memory(made->name);
   return live;
@@ -265,23 +273,16 @@ void Exports::complain(const Live& live, std::uint64_t holders) const noexcept {
 
 // Of both.
 
-// Shows memory to the others, while there is room.
-void Exports::insert(const std::shared_ptr<Live>& live, const Shown& shown) {
+// Shows memory to the others, while there is room. Under the lock. False: there is none for the
+// first time.
+bool Exports::insert(const std::shared_ptr<Live>& live, const Shown& shown) {
   live_.insert(live_after(live->address), live);
-  if (windows_ == nullptr) return;
+  if (windows_ == nullptr) return true;
   auto& entries = tables_[place_]->exports;
   const auto entry = std::ranges::find_if(entries, [](const ExportEntry& e) {
     return e.generation.load(std::memory_order_relaxed) == 0;
   });
-  if (entry == entries.end()) {
-    if (!std::exchange(told_full_, true))
-      base::log_line(base::LogLevel::warning,
-                     fmt::format("rank {} shares {} pieces of memory on GPUs already, the most: "
-                                 "operations on further ones go through the host; allocate fewer "
-                                 "and larger ones",
-                                 ranks_[place_], most_exports));
-    return;
-  }
+  if (entry == entries.end()) return std::exchange(told_full_, true);
   live->slot = static_cast<std::uint32_t>(entry - entries.begin());
   last_generation_ = last_generation_ % (only_open - 1) + 1;
   live->generation = last_generation_;
@@ -292,6 +293,15 @@ void Exports::insert(const std::shared_ptr<Live>& live, const Shown& shown) {
   entry->name.store(live->name, std::memory_order_relaxed);
   entry->generation.store(live->generation, std::memory_order_release);
   if (live->name != 0) tables_[place_]->registrations.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+void Exports::tell_full() const {
+  base::log_line(base::LogLevel::warning,
+                 fmt::format("rank {} shares {} pieces of memory on GPUs already, the most: "
+                             "operations on further ones go through the host; allocate fewer and "
+                             "larger ones",
+                             ranks_[place_], most_exports));
 }
 
 // No operation runs any more. Threads in release() look at releases_end_ and leave the tables.

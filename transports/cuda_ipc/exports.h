@@ -92,7 +92,8 @@ class Exports {
 
   std::shared_ptr<Live> register_range(const device::Gpu& gpu, std::span<std::byte> memory);
   bool register_known(device::Address address, std::shared_ptr<Live>& live) noexcept;
-  void insert(const std::shared_ptr<Live>& live, const Shown& shown);
+  bool insert(const std::shared_ptr<Live>& live, const Shown& shown);
+  void tell_full() const;
   void remove(const std::shared_ptr<Live>& live) noexcept;
   void release(const std::shared_ptr<Live>& live) noexcept;
   void withdraw(const Live& live) noexcept;

@@ -12,6 +12,7 @@
 #include "collectives/kernels/device/arguments.h"
 #include "collectives/kernels/elements.h"
 #include "device/phases.h"
+#include "device/several.h"
 
 namespace rondo::kernels {
 namespace {
@@ -19,17 +20,11 @@ namespace {
 // Length elements that a thread loads and stores at once.
 template <class Stored, std::size_t Length>
 struct Pack {
-  struct alignas(sizeof(Stored) * Length) Elements {
-    Stored at[Length];
-  };
+  using Elements = device::Several<Stored, Length>;
 
-  RONDO_HD static Elements load(const std::byte* from) noexcept {
-    Elements elements;
-    __builtin_memcpy(&elements, __builtin_assume_aligned(from, alignof(Elements)), sizeof elements);
-    return elements;
-  }
+  RONDO_HD static Elements load(const std::byte* from) noexcept { return Elements::load(from); }
   RONDO_HD static void store(std::byte* to, const Elements& elements) noexcept {
-    __builtin_memcpy(__builtin_assume_aligned(to, alignof(Elements)), &elements, sizeof elements);
+    elements.store(to);
   }
 };
 

@@ -5,7 +5,7 @@
 
 #include "base/host_device.h"
 
-namespace rondo::grad {
+namespace rondo::device {
 namespace {
 
 // Length values that a thread loads and stores at once.
@@ -24,4 +24,4 @@ struct alignas(sizeof(Value) * Length) Several {
 };
 
 }  // namespace
-}  // namespace rondo::grad
+}  // namespace rondo::device
