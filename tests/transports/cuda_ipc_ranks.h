@@ -74,4 +74,19 @@ inline std::string text_at(const std::byte* from) {
   return text.data();
 }
 
+// Memory as cudaMalloc gives it.
+class Program {
+ public:
+  Program(IpcRank& rank, std::size_t bytes, int ordinal = 0)
+      : rank_(rank), memory_(rank.gpus->gpu(ordinal), bytes) {}
+  std::byte* data() const { return reinterpret_cast<std::byte*>(memory_.address()); }
+  std::unique_ptr<transports::Registration> register_part(std::size_t offset, std::size_t bytes) {
+    return rank_.windows->register_memory(0, {data() + offset, bytes});
+  }
+
+ private:
+  IpcRank& rank_;
+  device::DeviceMemory memory_;
+};
+
 }  // namespace rondo::testing

@@ -16,21 +16,6 @@
 namespace rondo::testing {
 namespace {
 
-// Memory as cudaMalloc gives it.
-class Program {
- public:
-  Program(IpcRank& rank, std::size_t bytes, int ordinal = 0)
-      : rank_(rank), memory_(rank.gpus->gpu(ordinal), bytes) {}
-  std::byte* data() const { return reinterpret_cast<std::byte*>(memory_.address()); }
-  std::unique_ptr<transports::Registration> register_part(std::size_t offset, std::size_t bytes) {
-    return rank_.windows->register_memory(0, {data() + offset, bytes});
-  }
-
- private:
-  IpcRank& rank_;
-  device::DeviceMemory memory_;
-};
-
 // Two ranks, of which rank 0 has registered memory that rank 1 has open.
 struct Opened {
   Opened() : program(ranks[0], 1000), registration(program.register_part(0, 1000)) {
