@@ -10,6 +10,7 @@
 #include "collectives/direct/area.h"
 #include "device/keep.h"
 #include "device/pointer.h"
+#include "lib/connect.h"
 #include "lib/gpu_buffers.h"
 
 namespace rondo::lib {
@@ -31,6 +32,11 @@ std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept {
 
 std::size_t gpu_chunk_bytes(std::size_t staging_bytes) noexcept {
   return std::clamp(2 * staging_bytes, least_staging, most_gpu_chunk);
+}
+
+void GpuLanes::share(int rank, transports::Windows& host, std::span<const int> ranks) {
+  sharing_.emplace(host, ranks);
+  windows_ = make_gpu_windows(rank, *sharing_, gpus_);
 }
 
 void GpuLanes::check_buffers(const Arguments& a) const {
@@ -68,17 +74,17 @@ point::GpuTransfers& GpuLanes::transfers(int device, const Needs& needs) {
   });
 }
 
-direct::GpuMover& GpuLanes::mover(int device, Priority priority, const Needs& needs) {
+direct::GpuMover& GpuLanes::mover(int device, Priority priority, const Needs& needs,
+                                  direct::DirectUse use) {
   windows_->catch_up(gpus_->gpu(device));
-  direct::GpuMover& mover =
-      find(movers_[static_cast<std::size_t>(priority)], device, needs, [&](const device::Gpu& gpu) {
-        return std::make_unique<direct::GpuMover>(
-            gpu, *windows_,
-            direct::GpuMover::Size{static_cast<std::size_t>(needs.ranks),
-                                   direct::direct_slot_bytes(priority),
-                                   direct::gpu_slot_bytes(needs.chunk_bytes, priority)},
-            priority == Priority::urgent, needs.waker);
-      });
+  auto& movers = movers_[static_cast<std::size_t>(use)][static_cast<std::size_t>(priority)];
+  direct::GpuMover& mover = find(movers, device, needs, [&](const device::Gpu& gpu) {
+    return std::make_unique<direct::GpuMover>(
+        gpu, *windows_,
+        direct::GpuMover::Size{windows_->ranks().size(), direct::direct_slot_bytes(priority),
+                               direct::gpu_slot_bytes(needs.chunk_bytes, priority)},
+        priority == Priority::urgent, needs.waker);
+  });
   mover.slots().make_wanted();
   return mover;
 }
@@ -107,11 +113,17 @@ std::unique_ptr<transports::Registration> GpuLanes::register_memory(int device,
 }
 
 template <class Function>
+void GpuLanes::for_each_mover(Function function) {
+  for (auto& use : movers_)
+    for (auto& lane : use)
+      for (auto& [device, on_gpu] : lane) function(*on_gpu.kind);
+}
+
+template <class Function>
 void GpuLanes::for_each_port(Function function) {
   for (auto& lane : lanes_)
     for (auto& [device, on_gpu] : lane) function(on_gpu.kind->port());
-  for (auto& lane : movers_)
-    for (auto& [device, on_gpu] : lane) function(on_gpu.kind->port());
+  for_each_mover([&](direct::GpuMover& mover) { function(mover.port()); });
   for (auto& [device, on_gpu] : messages_) function(on_gpu.kind->port());
 }
 
@@ -123,8 +135,7 @@ void GpuLanes::settle(int rank) noexcept {
   if (settled) return;
   // A kernel may still read what has been mapped.
   if (windows_) device::keep_until_exit(std::move(windows_));
-  for (auto& lane : movers_)
-    for (auto& [device, on_gpu] : lane) on_gpu.kind->abandon();
+  for_each_mover([](direct::GpuMover& mover) { mover.abandon(); });
   for_each_port([](engine::GpuPort& port) { port.abandon(); });
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "

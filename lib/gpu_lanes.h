@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,12 +15,14 @@
 #include <rondo/communicator.h>
 #include <rondo/types.h>
 
+#include "collectives/direct/area.h"
 #include "collectives/direct/gpu_mover.h"
 #include "collectives/engine/gpu_staging.h"
 #include "collectives/point/gpu_transfers.h"
 #include "device/gpus.h"
 #include "lib/arguments.h"
 #include "transports/gpu_windows.h"
+#include "transports/some_windows.h"
 
 namespace rondo::lib {
 
@@ -51,14 +54,13 @@ class GpuLanes {
   // The same for one buffer. name: that of the parameter, "in".
   void check_buffer(const CheckedCall& call, const Buffer& buffer, std::string_view name) const;
   engine::GpuStaging& staging(int device, Priority priority, const Needs& needs);
-  // The ranks of these windows, which outlive settle(), may use direct algorithms. Comes before all
-  // calls. Null: no windows.
-  void share(std::unique_ptr<transports::GpuWindows> windows) noexcept {
-    windows_ = std::move(windows);
-  }
+  // These ranks, which have host windows for each other, may use memory of each other's GPUs. The
+  // host windows outlive settle(). Comes before all calls.
+  void share(int rank, transports::Windows& host, std::span<const int> ranks);
   bool has_windows() const noexcept { return windows_ != nullptr; }
   // Requires has_windows(). Also maps what other ranks have allocated since.
-  direct::GpuMover& mover(int device, Priority priority, const Needs& needs);
+  direct::GpuMover& mover(int device, Priority priority, const Needs& needs,
+                          direct::DirectUse use = direct::DirectUse::all);
   // Zeroed memory of the GPU, which the ranks that share windows reach directly if they can.
   std::unique_ptr<transports::Allocation> allocate(int device, std::size_t bytes);
   // Makes memory of the GPU that the program has allocated known to the ranks that share windows.
@@ -84,11 +86,15 @@ class GpuLanes {
   Kind& find(ByGpu<Kind>& all, int device, const Needs& needs, Make make);
   template <class Function>
   void for_each_port(Function function);
+  template <class Function>
+  void for_each_mover(Function function);
 
   const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
-  std::unique_ptr<transports::GpuWindows> windows_;
+  std::optional<transports::SomeWindows> sharing_;
+  std::unique_ptr<transports::GpuWindows> windows_;  // over sharing_
   std::array<ByGpu<engine::GpuStaging>, lane_count> lanes_;
-  std::array<ByGpu<direct::GpuMover>, lane_count> movers_;
+  // By use and priority.
+  std::array<std::array<ByGpu<direct::GpuMover>, lane_count>, direct::direct_uses> movers_;
   ByGpu<point::GpuTransfers> messages_;
 };
 

@@ -145,13 +145,23 @@ void CommunicatorState::connect_all() {
                     transport_name_));
 }
 
+// Whether two-level operations on GPUs use their memory inside each host, where they can.
+bool CommunicatorState::wants_gpus_inside() const noexcept {
+  return plan_options_.algorithm == schedules::Algorithm::two_level && hosts_.count() > 1;
+}
+
 // Comes before the engine, whose thread drives the transports.
 void CommunicatorState::share_memory_of_gpus() {
-  if (plan_options_.algorithm != schedules::Algorithm::direct) return;
+  if (plan_options_.algorithm != schedules::Algorithm::direct && !wants_gpus_inside()) return;
   for (const auto& transport : transports_) {
     transports::Windows* const windows = transport->windows();
-    if (windows != nullptr && windows->ranks().size() == static_cast<std::size_t>(place_.size))
-      return gpu_lanes_.share(make_gpu_windows(place_.rank, *windows, gpu_lanes_.gpus()));
+    if (windows == nullptr) continue;
+    const std::span<const int> ranks = windows->ranks();
+    if (!wants_gpus_inside() && ranks.size() == static_cast<std::size_t>(place_.size))
+      return gpu_lanes_.share(place_.rank, *windows, ranks);
+    if (wants_gpus_inside() && local_ranks_.size() > 1 &&
+        std::ranges::includes(ranks, local_ranks_))
+      return gpu_lanes_.share(place_.rank, *windows, local_ranks_);
   }
 }
 
@@ -416,9 +426,11 @@ void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Pl
 // these must notice.
 std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
                                            std::uint64_t counts) const noexcept {
+  const bool inside = call.signature.on_gpu && wants_gpus_inside();
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
                                  static_cast<std::uint64_t>(options_.checksum) << 32 |
-                                 static_cast<std::uint64_t>(options_.reproducible) << 33;
+                                 static_cast<std::uint64_t>(options_.reproducible) << 33 |
+                                 static_cast<std::uint64_t>(inside) << 34;
   return base::mix_hash(base::mix_hash(counts, call.segment_elements), settings);
 }
 
@@ -439,6 +451,16 @@ GpuLanes::Needs CommunicatorState::gpu_needs() {
           [this](void* data, std::size_t bytes) { return register_with_all(data, bytes); }};
 }
 
+engine::GpuInside CommunicatorState::movers_inside(int device, const schedules::Call& call) {
+  if (!wants_gpus_inside() || !gpu_lanes_.has_windows()) return {};
+  const engine::StagesInside stages = engine_->stages_inside(call.signature);
+  const auto mover = [&](direct::DirectUse use) {
+    return &gpu_lanes_.mover(device, call.priority, gpu_needs(), use);
+  };
+  return {stages.sums ? mover(direct::DirectUse::sums) : nullptr,
+          stages.copies ? mover(direct::DirectUse::copies) : nullptr};
+}
+
 // Programs let the GPU's streams wait for the result, so nobody drives soon.
 Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& call) {
   const auto stream = static_cast<device::StreamHandle>(a.options->stream);
@@ -450,6 +472,7 @@ Work CommunicatorState::start_on_gpu(const Arguments& a, const schedules::Call& 
       on_gpu.mover = &gpu_lanes_.mover(a.device(), call.priority, gpu_needs());
     else
       on_gpu.staging = &gpu_lanes_.staging(a.device(), call.priority, gpu_needs());
+    on_gpu.inside = movers_inside(a.device(), call);
     device::refuse_capture(on_gpu.port().gpu(), stream, "OpOptions::stream");
     return Work(engine_->start(unattended, on_gpu));
   });

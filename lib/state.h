@@ -96,7 +96,9 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
+  bool wants_gpus_inside() const noexcept;
   void share_memory_of_gpus();
+  engine::GpuInside movers_inside(int device, const schedules::Call& call);
   GpuLanes::Needs gpu_needs();
   Work start_transfers(const MessageMemory& memory, const point::PointShape& shape,
                        const OpOptions& options);

@@ -111,9 +111,10 @@ constexpr std::size_t direct_lane_bytes(Priority lane) noexcept {
 // both lanes. `all` are the direct collectives of all ranks; `sums` and `copies` are the two parts
 // of a two-level operation inside a host.
 enum class DirectUse : std::uint8_t { all, sums, copies };
+inline constexpr std::size_t direct_uses = 3;
 constexpr std::size_t direct_use_bytes =
     direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent);
-static_assert(3 * direct_use_bytes + transports::device_area_bytes <=
+static_assert(direct_uses * direct_use_bytes + transports::device_area_bytes <=
               transports::window_area_bytes);
 
 // One lane of one rank's area.

@@ -67,6 +67,7 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
       sources_(size_),
       outs_(size_),
       gpu_slots_(size_),
+      pieces_(size_),
       input_scales_(size_, 1) {}
 
 void DirectLane::begin(engine::DirectOperation& operation) {
@@ -165,7 +166,7 @@ DirectPlaces DirectLane::places_of(const engine::DirectOperation& operation) {
     return places;
   }
   transports::Windows& windows = windows_of(operation);
-  if (roles.may_show_in(operation.in == operation.out))
+  if (!operation.on_gpu.in_is_pinned && roles.may_show_in(operation.in == operation.out))
     places.in = windows.find(operation.in, operation.in_bytes);
   if (roles.gets_out(rank_)) places.out = windows.find(operation.out, operation.out_bytes);
   if (mover != nullptr) places.slots = mover->slots().place();

@@ -153,6 +153,7 @@ class DirectLane {
   };
   Taken taken(std::size_t peer, std::uint64_t chunk) const noexcept;
   void take(std::size_t peer, std::uint64_t chunk);
+  void take_own_pinned(const Taken& block, std::uint64_t chunk);
   void take_values(std::uint64_t number, std::byte* out);
   void reduce_values(std::uint64_t number, std::byte* out);
   std::size_t in_bytes(std::size_t rank) const noexcept;
@@ -169,6 +170,7 @@ class DirectLane {
   void store_result(const DirectPart& part, std::byte* slot);
 
   bool is_ready_on_gpu();
+  void list_pieces(const engine::DirectOperation& operation, bool one_block, std::size_t bytes);
   bool post_next_on_gpu();
   void copy_in_on_gpu(std::uint64_t chunk);
   void copy_in_to_carrier(std::uint64_t chunk);
@@ -221,6 +223,7 @@ class DirectLane {
   // Every rank's slots in memory of its GPU, of so many bytes each; 0: slots are in host memory.
   std::vector<std::byte*> gpu_slots_;
   std::size_t gpu_slot_bytes_ = 0;
+  std::vector<GpuMover::Piece> pieces_;  // of the value that is loaded or stored
   std::vector<double> input_scales_;
   bool scales_inputs_ = false;  // one of them is not 1
 };

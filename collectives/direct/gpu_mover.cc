@@ -79,12 +79,14 @@ bool GpuMover::has_reached(engine::GpuMark& mark) {
 
 // Values.
 
-bool GpuMover::load_value(const std::byte* from, std::size_t bytes) {
-  if (value_ == Value::loaded || bytes == 0) return true;
+bool GpuMover::load_value(const std::byte* from, std::span<const Piece> pieces) {
+  if (value_ == Value::loaded) return true;
   const device::Current current(port_.gpu());
   device::CopyQueue& loads = port_.queue(load_queue);
   if (value_ == Value::none) {
-    loads.to_host(port_.memory(), address_of(from), bytes);
+    for (const Piece& piece : pieces)
+      loads.to_host(port_.memory() + piece.in_value, address_of(from + piece.in_buffer),
+                    piece.bytes);
     loads.end_batch();
     value_ = Value::loading;
   }
@@ -93,10 +95,12 @@ bool GpuMover::load_value(const std::byte* from, std::size_t bytes) {
   return true;
 }
 
-void GpuMover::store_result(std::byte* to, std::size_t bytes) {
+void GpuMover::store_result(std::byte* to, std::span<const Piece> pieces) {
+  if (pieces.empty()) return;
   const device::Current current(port_.gpu());
   device::CopyQueue& stores = port_.queue(store_queue);
-  stores.to_device(address_of(to), result(), bytes);
+  for (const Piece& piece : pieces)
+    stores.to_device(address_of(to + piece.in_buffer), result() + piece.in_value, piece.bytes);
   stores.end_batch();
   storing_ = true;
 }

@@ -60,13 +60,19 @@ class GpuMover {
 
   // The mark of the next operation has been reached. Gives it back then.
   bool has_reached(engine::GpuMark& mark);
+  // Bytes of a value: where they lie in the buffer, and where in value() or result().
+  struct Piece {
+    std::size_t in_buffer = 0, in_value = 0, bytes = 0;
+  };
   // Starts to load a value from the GPU, once for each operation, and says whether it has landed.
-  // Then it is in value() until the next one is loaded.
-  bool load_value(const std::byte* from, std::size_t bytes);
+  // Then it is in value() until the next one is loaded. Requires pieces if it wants_value(): they
+  // are looked at only then.
+  bool wants_value() const noexcept { return value_ == Value::none; }
+  bool load_value(const std::byte* from, std::span<const Piece> pieces);
   const std::byte* value() const noexcept { return port_.memory(); }
   // The result of an operation with a value is made in result(), and stored from there.
   std::byte* result() noexcept { return port_.memory() + most_value_bytes; }
-  void store_result(std::byte* to, std::size_t bytes);
+  void store_result(std::byte* to, std::span<const Piece> pieces);
   bool result_landed();
 
   // The operation is posted: the next value may be loaded, or its steps are counted from here.

@@ -99,31 +99,33 @@ void DirectLane::reduce_in_steps(std::byte* out, std::size_t count) {
 // without gaps.
 void DirectLane::post_value(std::byte* to) const noexcept {
   const GpuMover* const mover = next_->on_gpu.mover;
-  const std::byte* const in = mover == nullptr ? next_->in : mover->value();
-  if (form_->roles.gathers() || next_->blocks().empty()) {
-    base::copy_bytes(to, in, next_->in_bytes);
-    return;
-  }
+  const bool has_gaps = !form_->roles.gathers() && !next_->blocks().empty();
+  const std::size_t whole = has_gaps ? form_->shape.total() * form_->element : next_->in_bytes;
+  if (mover != nullptr && !next_->on_gpu.in_is_pinned)
+    return base::copy_bytes(to, mover->value(), whole);
+  if (!has_gaps) return base::copy_bytes(to, next_->in, whole);
   for (const schedules::Range& block : next_->blocks()) {
     const std::size_t bytes = block.count * form_->element;
-    base::copy_bytes(to, in + block.offset * form_->element, bytes);
+    base::copy_bytes(to, next_->in + block.offset * form_->element, bytes);
     to += bytes;
   }
 }
 
 void DirectLane::finish_value(std::uint64_t number) {
   if (form_->roles.plain() == Collective::barrier) return;
-  GpuMover* const mover = first_->on_gpu.mover;
+  GpuMover* const mover = first_->on_gpu.out_is_pinned ? nullptr : first_->on_gpu.mover;
   std::byte* const out = mover == nullptr ? first_->out : mover->result();
   if (form_->roles.reducing())
     reduce_values(number, out);
   else
     take_values(number, out);
-  if (mover != nullptr && first_->out_bytes != 0)
-    mover->store_result(first_->out, first_->out_bytes);
+  if (mover == nullptr) return;
+  list_pieces(*first_, form_->roles.scatters(), first_->out_bytes);
+  mover->store_result(first_->out, pieces_);
 }
 
 void DirectLane::take_values(std::uint64_t number, std::byte* out) {
+  const bool packs = first_->on_gpu.mover != nullptr && !first_->blocks().empty();
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (!form_->roles.takes_from(peer)) continue;
     // Both blocks of an all_to_all are of one size.
@@ -136,8 +138,10 @@ void DirectLane::take_values(std::uint64_t number, std::byte* out) {
         (form_->roles.gathers()
              ? 0
              : form_->shape.block_offset(own_block ? rank_ : 0) * form_->element);
-    std::byte* const to =
-        out + (form_->roles.scatters() ? 0 : form_->shape.block_offset(theirs) * form_->element);
+    const std::size_t block = form_->roles.scatters() ? 0
+                              : packs                 ? form_->shape.packed_offset(theirs)
+                                                      : form_->shape.block_offset(theirs);
+    std::byte* const to = out + block * form_->element;
     if (to != from) base::copy_bytes(to, from, bytes);
     if (peer != rank_) bytes_loaded_ += bytes;
   }

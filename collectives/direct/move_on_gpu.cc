@@ -16,7 +16,29 @@ namespace rondo::direct {
 bool DirectLane::is_ready_on_gpu() {
   GpuMover& mover = *next_->on_gpu.mover;
   if (!mover.has_reached(next_->on_gpu.mark)) return false;
-  return !next_rules_->eager || mover.load_value(next_->in, next_->in_bytes);
+  if (!next_rules_->eager || next_->on_gpu.in_is_pinned) return true;
+  if (mover.wants_value()) {
+    list_pieces(*next_, base::traits_of(next_->signature.operation).gathers(), next_->in_bytes);
+    if (pieces_.empty()) return true;
+  }
+  return mover.load_value(next_->in, pieces_);
+}
+
+// Blocks with gaps between them lie in a value without gaps.
+void DirectLane::list_pieces(const engine::DirectOperation& operation, bool one_block,
+                             std::size_t bytes) {
+  pieces_.clear();
+  if (one_block || operation.blocks().empty()) {
+    if (bytes != 0) pieces_.push_back({0, 0, bytes});
+    return;
+  }
+  const std::size_t element = size_of(operation.signature.type);
+  std::size_t in_value = 0;
+  for (const schedules::Range& block : operation.blocks()) {
+    const std::size_t length = block.count * element;
+    if (length != 0) pieces_.push_back({block.offset * element, in_value, length});
+    in_value += length;
+  }
 }
 
 // Whether the next operation is posted now.
@@ -62,6 +84,7 @@ void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
 }
 
 void DirectLane::copy_in_to_carrier(std::uint64_t chunk) {
+  if (first_->on_gpu.in_is_pinned) return;  // it is its own carrier
   GpuMover& mover = *first_->on_gpu.mover;
   std::byte* const carrier = mover.carrier(Counter::copied_in, chunk);
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
@@ -76,7 +99,12 @@ void DirectLane::copy_in_to_carrier(std::uint64_t chunk) {
 void DirectLane::copy_in_to_gpu_slot(std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
   Taken run;
-  const auto copy = [&] { mover.on_device(Counter::copied_in, run.to, run.from, run.bytes); };
+  const auto copy = [&] {
+    if (first_->on_gpu.in_is_pinned)
+      mover.to_device(Counter::copied_in, run.to, run.from, run.bytes);
+    else
+      mover.on_device(Counter::copied_in, run.to, run.from, run.bytes);
+  };
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!form_->roles.gives(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
@@ -102,7 +130,9 @@ bool DirectLane::landed_on_gpu(Counter kind, std::uint64_t chunk) {
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!loads_part(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
-    base::copy_bytes(slot(rank_, chunk, part), carrier + part.slot, part.count * form_->element);
+    const std::byte* const from =
+        first_->on_gpu.in_is_pinned ? first_->in + in_offset(part) : carrier + part.slot;
+    base::copy_bytes(slot(rank_, chunk, part), from, part.count * form_->element);
   }
   return true;
 }
@@ -122,14 +152,16 @@ void DirectLane::combine_on_gpu(std::uint64_t chunk) {
 // Combines the slots of all ranks, this one's included.
 void DirectLane::combine_in_host(const DirectPart& part, std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
-  std::byte* const result = mover.carrier(Counter::combined, chunk);
+  const bool in_place = first_->on_gpu.out_is_pinned;
+  std::byte* const result =
+      in_place ? first_->out + out_offset(part) : mover.carrier(Counter::combined, chunk);
   for (std::size_t peer = 0; peer < size_; ++peer) sources_[peer] = slot(peer, chunk, part);
   reduce(result, part.count);
   const std::size_t bytes = part.count * form_->element;
   const ResultPlaces places = form_->roles.result_places(protocol_.ways());
   if (places.slot || places.first == ResultPlaces::First::slot)
     base::copy_bytes(slot(rank_, chunk, part), result, bytes);
-  if (places.first == ResultPlaces::First::own_out)
+  if (places.first == ResultPlaces::First::own_out && !in_place)
     mover.to_device(Counter::combined, first_->out + out_offset(part), result, bytes);
 }
 
@@ -153,6 +185,16 @@ void DirectLane::combine_by_kernel(const DirectPart& part, std::uint64_t chunk) 
       std::span(outs).first(count), part.count);
 }
 
+// What lies in a slot of the GPU need not cross the bus again.
+void DirectLane::take_own_pinned(const Taken& block, std::uint64_t chunk) {
+  GpuMover& mover = *first_->on_gpu.mover;
+  const DirectPart part = form_->shape.part(chunk, rank_);
+  if (goes_through_host())
+    mover.to_device(Counter::copied_out, block.to, block.from, block.bytes);
+  else
+    mover.on_device(Counter::copied_out, block.to, slot(rank_, chunk, part), block.bytes);
+}
+
 void DirectLane::copy_out_on_gpu(std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
   std::byte* carrier = mover.carrier(Counter::copied_out, chunk);
@@ -160,6 +202,10 @@ void DirectLane::copy_out_on_gpu(std::uint64_t chunk) {
     if (!form_->roles.takes_from(peer)) continue;
     const Taken block = taken(peer, chunk);
     if (peer != rank_) bytes_loaded_ += block.bytes;
+    if (peer == rank_ && first_->on_gpu.in_is_pinned) {
+      take_own_pinned(block, chunk);
+      continue;
+    }
     if (peer == rank_ || !goes_through_host()) {
       mover.on_device(Counter::copied_out, block.to, block.from, block.bytes);
       continue;

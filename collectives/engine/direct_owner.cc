@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace rondo::engine {
 
 namespace {
@@ -42,21 +40,6 @@ bool DirectOwner::run() {
   return moved;
 }
 
-void DirectOwner::know(direct::GpuMover& mover) {
-  if (std::ranges::find(movers_, &mover) == movers_.end()) movers_.push_back(&mover);
-}
-
-bool DirectOwner::await_copies(base::TimePoint until) noexcept {
-  bool ended = true;
-  for (direct::GpuMover* mover : movers_) {
-    if (mover->port().await_copies(until))
-      mover->let_go_of_windows();
-    else
-      ended = false;
-  }
-  return ended;
-}
-
 // A rank's post does not agree with the first operation.
 void DirectOwner::refuse() {
   if (const auto theirs = lane_.offence())
@@ -80,8 +63,7 @@ std::string DirectOwner::late_text(const Operation& operation) const {
 Traffic DirectOwner::traffic() const noexcept {
   Traffic result;
   result.bytes_received = lane_.bytes_loaded();
-  for (const direct::GpuMover* mover : movers_)
-    result.staging_bytes += mover->port().bytes() + mover->slots().bytes();
+  result.staging_bytes = movers_.bytes();
   return result;
 }
 

@@ -7,9 +7,9 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "collectives/direct/direct.h"
+#include "collectives/direct/gpu_movers.h"
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/owner.h"
 
@@ -30,9 +30,9 @@ class DirectOwner final : public OperationOwner {
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
   // See ScheduledLane.
-  void know(direct::GpuMover& mover);
+  void know(direct::GpuMover& mover) { movers_.know(mover); }
   bool prepare_sleep() { return lane_.prepare_sleep(); }
-  bool await_copies(base::TimePoint until) noexcept;
+  bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
   void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
@@ -45,7 +45,7 @@ class DirectOwner final : public OperationOwner {
   LaneCalls& calls_;
   OwnerHost& host_;
   direct::DirectLane lane_;
-  std::vector<direct::GpuMover*> movers_;  // those that have been used
+  direct::GpuMovers movers_;
 };
 
 }  // namespace rondo::engine

@@ -35,6 +35,10 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
   if (options_.size > 1) driver_.start_background();
 }
 
+StagesInside Engine::stages_inside(const schedules::Signature& signature) const noexcept {
+  return owners_.stages_inside(signature);
+}
+
 Engine::~Engine() {
   stop(base::Clock::now());
   waker_->detach();

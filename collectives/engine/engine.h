@@ -59,6 +59,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
 
   // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
   bool has_direct() const noexcept { return has_direct_; }
+  // Which stages of TwoLevelOwner such a call has.
+  StagesInside stages_inside(const schedules::Signature& signature) const noexcept;
   // Starts the call, and never waits: if an earlier call uses its memory, it begins when that one
   // has ended. The caller owns one reference to the result. One thread at a time in a lane.
   Operation* start(const schedules::Call& call);

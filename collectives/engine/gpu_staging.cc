@@ -72,7 +72,7 @@ bool GpuStaging::load(Half& half) {
   bool moved = false;
   while (segment < operation.run.segments_openable() && half.loads->has_room()) {
     copies_.clear();
-    operation.run.append_loads(segment, copies_);
+    if (operation.on_gpu.inside.sums == nullptr) operation.run.append_loads(segment, copies_);
     if (copies_.empty() && half.loads->idle()) {
       operation.run.loaded();
     } else {
@@ -89,6 +89,7 @@ bool GpuStaging::load(Half& half) {
 
 bool GpuStaging::store(Half& half) {
   ScheduledOperation& operation = *half.owner;
+  if (operation.on_gpu.inside.copies != nullptr) return false;
   std::uint64_t& segment = operation.on_gpu.stores;
   bool moved = false;
   while (segment < operation.run.segments_done() && half.stores->has_room()) {
@@ -116,6 +117,12 @@ ScheduledOperation* GpuStaging::take_complete() noexcept {
     return std::exchange(half.owner, nullptr);
   }
   return nullptr;
+}
+
+bool GpuStaging::reached(ScheduledOperation& operation) const {
+  if (operation.on_gpu.mark.reached) return true;
+  const device::Current current(port_.gpu());
+  return port_.reached(operation.on_gpu.mark);
 }
 
 // The mark has been reached, so it can mark the end too.

@@ -8,6 +8,8 @@
 //     operation before are stored, and on its own GPU no operation waits for the caller's stream of
 //     another.
 //   - No copy is enqueued before the operation's mark has been reached: see gpu_port.h.
+//   - TwoLevelOwner may take over one direction or both: it writes sums to the staging memory of a
+//     segment, or copies from there what the links have brought, and then calls Run::stored().
 //
 // Threads and failures: as in gpu_port.h.
 #pragma once
@@ -45,6 +47,8 @@ class GpuStaging {
   bool advance();
   // An operation that is complete, which this object then forgets; null when there is none.
   ScheduledOperation* take_complete() noexcept;
+  // Whether what was enqueued before the call is done. Throws as GpuPort::reached() does.
+  bool reached(ScheduledOperation& operation) const;
   // Makes the stream wait for the operation's last store. Requires that it is enqueued().
   void join(const ScheduledOperation& operation, device::StreamHandle stream);
   // Whether everything of another operation has been enqueued since the last call.

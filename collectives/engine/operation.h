@@ -149,6 +149,13 @@ class CollectiveOperation : public Operation {
   void start(const schedules::Call& call, std::uint64_t its_number);
 };
 
+// What moves the bytes of an operation on a GPU in memory that the ranks of a host share, in each
+// stage of TwoLevelOwner. Null: it has no such stage, or its bytes go over links only.
+struct GpuInside {
+  direct::GpuMover* sums = nullptr;
+  direct::GpuMover* copies = nullptr;
+};
+
 // Runs a schedule over links.
 class ScheduledOperation final : public CollectiveOperation {
  public:
@@ -178,6 +185,7 @@ class ScheduledOperation final : public CollectiveOperation {
   struct OnGpu {
     GpuStaging* staging = nullptr;  // null: they are in host memory
     GpuMark mark;
+    GpuInside inside;
     std::uint64_t loads = 0, stores = 0;  // segments whose copies have been enqueued
     ScheduledOperation* next = nullptr;   // among those that wait for memory
   };
@@ -216,6 +224,8 @@ class DirectOperation final : public CollectiveOperation {
   struct OnGpu {
     direct::GpuMover* mover = nullptr;  // null: they are in host memory
     GpuMark mark;
+    // Of a part of a call: this buffer is pinned memory of this rank, which host and GPU reach.
+    bool in_is_pinned = false, out_is_pinned = false;
   };
   OnGpu on_gpu;
   // In direct::DirectLane:

@@ -57,7 +57,8 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
     }
     if (beside && !owners.two_level) {
       all_.push_back(&owners.two_level.emplace(
-          windows, TwoLevelOwner::Options{options.rank, priority, options.hosts},
+          windows,
+          TwoLevelOwner::Options{options.rank, priority, options.hosts, options.gpu_chunk_bytes},
           TwoLevelOwner::Parts{parts_.take(), parts_.take()}, its_calls, owners.links, host));
     }
   }
@@ -92,7 +93,8 @@ bool Owners::prepare_sleep() {
   return messages_.prepare_sleep() &&
          std::ranges::all_of(collectives_, [](CollectiveOwners& owners) {
            return owners.links.prepare_sleep() &&
-                  (!owners.direct || owners.direct->prepare_sleep());
+                  (!owners.direct || owners.direct->prepare_sleep()) &&
+                  (!owners.two_level || owners.two_level->prepare_sleep());
          });
 }
 
@@ -101,6 +103,7 @@ bool Owners::await_copies(base::TimePoint until) noexcept {
   for (CollectiveOwners& owners : collectives_) {
     ended = owners.links.await_copies(until) && ended;
     if (owners.direct) ended = owners.direct->await_copies(until) && ended;
+    if (owners.two_level) ended = owners.two_level->await_copies(until) && ended;
   }
   return ended;
 }

@@ -34,10 +34,10 @@ struct CollectiveOwners {
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
   std::optional<TwoLevelOwner> two_level;
 
-  // Null if such a call uses links only.
-  TwoLevelOwner* inside(const schedules::Call& call) noexcept {
-    return two_level && !call.signature.on_gpu && two_level->runs(call.signature) ? &*two_level
-                                                                                  : nullptr;
+  // Null if such a call uses links only. Of those on a GPU, the caller says which do.
+  TwoLevelOwner* inside(const schedules::Call& call, const GpuInside& on_gpu) noexcept {
+    const bool links_only = call.signature.on_gpu && !on_gpu.sums && !on_gpu.copies;
+    return two_level && !links_only && two_level->runs(call.signature) ? &*two_level : nullptr;
   }
 };
 
@@ -60,6 +60,11 @@ class Owners {
     return *link_owners_[static_cast<std::size_t>(lane)];
   }
   bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
+  // Which stages of TwoLevelOwner such a call has.
+  StagesInside stages_inside(const schedules::Signature& signature) const noexcept {
+    const auto& owner = collectives_.front().two_level;
+    return owner ? owner->stages_of(signature) : StagesInside{};
+  }
 
   // Does what can be done now in shared memory. True when anything was.
   bool advance_memory();

@@ -83,7 +83,7 @@ std::byte* Run::staging(std::uint64_t segment, std::uint32_t slice) const noexce
 }
 
 const std::byte* Run::input(std::uint64_t segment, std::uint32_t slice) const noexcept {
-  return staged_ ? staging(segment, slice) : in_ + input_offset(segment, slice);
+  return staged_ ? staging(segment, slice) : input_in_buffer(segment, slice);
 }
 
 std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept {

@@ -81,6 +81,10 @@ class Run {
   // slice. A value may be written when segments_with_room() allows it.
   const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
+  // Where the input of the slice lies in the buffer of the call, also if that is staged.
+  const std::byte* input_in_buffer(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    return in_ + input_offset(segment, slice);
+  }
   // What all inputs are multiplied by before they are combined, beside the scales of their ranks.
   double input_factor() const noexcept { return pair_.input_factor(); }
 

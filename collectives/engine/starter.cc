@@ -20,11 +20,9 @@ Starter::Starter(const EngineOptions& options, Engine& engine, const Parts& part
 
 // Making operations.
 
-const schedules::Program& Starter::program(const schedules::Call& call) {
+const schedules::Program& Starter::program(const schedules::Call& call, schedules::Inside inside) {
   const schedules::Signature& s = call.signature;
   const int root = schedules::schedule_root(s);
-  const auto inside = owners_.of(call.priority).inside(call) != nullptr ? schedules::Inside::memory
-                                                                        : schedules::Inside::links;
   for (const auto& p : programs_)
     if (p->is(s.operation, s.algorithm, root, call.depth, inside)) return *p;
   programs_.push_back(std::make_unique<schedules::Program>(s.operation, s.algorithm, root,
@@ -34,7 +32,9 @@ const schedules::Program& Starter::program(const schedules::Call& call) {
 }
 
 void Starter::begin_run(ScheduledOperation& operation, const schedules::Call& call) {
-  operation.run.begin(program(call), call, options_.rank, options_.size, room_);
+  const auto inside =
+      operation.inside != nullptr ? schedules::Inside::memory : schedules::Inside::links;
+  operation.run.begin(program(call, inside), call, options_.rank, options_.size, room_);
 }
 
 CollectiveOperation& Starter::make_direct(const schedules::Call& call, const GpuCall* on_gpu) {
@@ -56,22 +56,25 @@ CollectiveOperation& Starter::make_direct(const schedules::Call& call, const Gpu
 CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
                                              bool held) {
   CollectiveOwners& owners = owners_.of(call.priority);
-  TwoLevelOwner* const inside = owners.inside(call);
+  const GpuInside movers = on_gpu != nullptr ? on_gpu->inside : GpuInside{};
+  TwoLevelOwner* const inside = owners.inside(call, movers);
   Taken<ScheduledOperation> taken = scheduled_.take();
   taken->on_gpu = {};
+  taken->inside = inside;
   if (held)
     taken->keep_call(call);
   else if (verdict_.failure() == nullptr)
     begin_run(*taken, call);
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
     owners.links.know(*on_gpu->staging);
+    if (inside != nullptr) inside->know(movers);
     taken->on_gpu.mark = on_gpu->port().set_mark(on_gpu->stream);
     taken->on_gpu.staging = on_gpu->staging;
+    taken->on_gpu.inside = movers;
   }
   ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
-  operation.inside = inside;
-  operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
+  operation.ends_in_memory = inside != nullptr && inside->ends(call.signature);
   if (inside != nullptr)
     enlist(operation, *inside);
   else

@@ -30,6 +30,7 @@ struct GpuCall {
   // One of these, of the call's lane: by the algorithm.
   GpuStaging* staging = nullptr;
   direct::GpuMover* mover = nullptr;
+  GpuInside inside = {};  // beside staging
   device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
 
   GpuPort& port() const noexcept { return mover != nullptr ? mover->port() : staging->port(); }
@@ -81,7 +82,7 @@ class Starter {
   LaneCalls& calls(const Operation& operation) noexcept {
     return calls_[static_cast<std::size_t>(operation.lane)];
   }
-  const schedules::Program& program(const schedules::Call& call);
+  const schedules::Program& program(const schedules::Call& call, schedules::Inside inside);
   CollectiveOperation& make_direct(const schedules::Call& call, const GpuCall* on_gpu);
   CollectiveOperation& make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
                                       bool held);

@@ -16,6 +16,15 @@ std::span<const int> ranks_beside(int rank, const schedules::Hosts& hosts) {
   return hosts.on(hosts.host(rank));
 }
 
+direct::DirectOptions lane_of(const TwoLevelOwner::Options& options, std::span<const int> ranks,
+                              direct::DirectUse use) {
+  return {.rank = options.rank,
+          .ranks = ranks,
+          .use = use,
+          .in_steps = false,
+          .gpu_chunk_bytes = options.gpu_chunk_bytes};
+}
+
 std::array<std::vector<schedules::Row>, collective_count> all_rows(int rank,
                                                                    const schedules::Hosts& hosts) {
   std::array<std::vector<schedules::Row>, collective_count> rows;
@@ -36,9 +45,9 @@ TwoLevelOwner::TwoLevelOwner(transports::Windows& windows, const Options& option
       calls_(calls),
       links_(links),
       host_(host),
-      stages_{Stage{{windows, {options.rank, ranks_, direct::DirectUse::sums}, priority_},
+      stages_{Stage{{windows, lane_of(options, ranks_, direct::DirectUse::sums), priority_},
                     std::move(parts[sums])},
-              Stage{{windows, {options.rank, ranks_, direct::DirectUse::copies}, priority_},
+              Stage{{windows, lane_of(options, ranks_, direct::DirectUse::copies), priority_},
                     std::move(parts[copies])}},
       blocks_(ranks_.size()) {}
 
@@ -102,10 +111,25 @@ TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
 
 // Sums run ahead of the links by as many segments as these hold, so links find the next sums ready.
 // Sums that lie in staging memory run ahead only as far as it reaches.
-bool TwoLevelOwner::ready(Which which, const Part& part) const noexcept {
-  const Run& run = stages_[which].first->run;
+bool TwoLevelOwner::ready(Which which, const Part& part) const {
+  ScheduledOperation& whole = *stages_[which].first;
+  if (whole.on_gpu.staging != nullptr && !whole.on_gpu.staging->reached(whole)) return false;
+  const Run& run = whole.run;
   if (which == copies) return part.of_inputs || part.segment < run.segments_done();
   return part.segment < std::min(run.segments_openable() + run.window(), run.segments_with_room());
+}
+
+// Writes to blocks_ where the ranks' slices of a part lie in the buffer.
+void TwoLevelOwner::lay_out(const ScheduledOperation& whole, const Part& part) {
+  const schedules::Row& row = rows(whole.signature.operation)[part.row];
+  for (std::size_t local = 0; local < row.size(); ++local) {
+    const auto [first, end] = row[local];
+    blocks_[local] = {};
+    if (first == end) continue;
+    const schedules::Range last = whole.run.place(part.segment, end - 1);
+    const std::size_t start = whole.run.place(part.segment, first).offset;
+    blocks_[local] = {start, last.offset + last.count - start};
+  }
 }
 
 // Begins the next part of the first call, if it is ready.
@@ -116,20 +140,12 @@ bool TwoLevelOwner::begin_part(Which which) {
   if (!ready(which, part)) return false;
   const ScheduledOperation& whole = *stage.first;
   const Run& run = whole.run;
-  const schedules::Row& row = rows(whole.signature.operation)[part.row];
+  lay_out(whole, part);
   schedules::Call call;
   call.signature = whole.signature;
   call.signature.count = 0;
-  for (std::size_t local = 0; local < row.size(); ++local) {
-    const auto [first, end] = row[local];
-    blocks_[local] = {};
-    if (first == end) continue;
-    const schedules::Range last = run.place(part.segment, end - 1);
-    const std::size_t start = run.place(part.segment, first).offset;
-    blocks_[local] = {start, last.offset + last.count - start};
-    call.signature.count += blocks_[local].count;
-  }
-  const schedules::Slices own = row[local_];
+  for (const schedules::Range& block : blocks_) call.signature.count += block.count;
+  const schedules::Slices own = rows(whole.signature.operation)[part.row][local_];
   const std::size_t own_bytes = blocks_[local_].count * size_of(whole.signature.type);
   // A rank without slices in this row neither gives nor gets any bytes there.
   std::byte* const value = own.first == own.end ? whole.out : run.value(part.segment, own.first);
@@ -146,11 +162,16 @@ bool TwoLevelOwner::begin_part(Which which) {
     call.out_bytes = own_bytes;
   } else {
     call.signature.operation = Collective::all_gather_v;
-    call.in = part.of_inputs ? run.input(part.segment, own.first) : value;
+    call.in = part.of_inputs ? run.input_in_buffer(part.segment, own.first) : value;
     call.in_bytes = own_bytes;
     call.out = whole.out;
     call.out_bytes = whole.out_bytes;
   }
+  DirectOperation::OnGpu& on_gpu = stage.operation->on_gpu;
+  on_gpu.mover = which == sums ? whole.on_gpu.inside.sums : whole.on_gpu.inside.copies;
+  on_gpu.mark.reached = true;  // see ready()
+  on_gpu.in_is_pinned = run.staged() && which == copies && !part.of_inputs;
+  on_gpu.out_is_pinned = run.staged() && which == sums;
   stage.operation->keep_blocks(blocks_);
   stage.operation->start_part(call, whole.signature, whole.number);
   stage.lane.begin(*stage.operation);
@@ -174,11 +195,20 @@ void TwoLevelOwner::end_part(Which which) {
   const std::size_t count = rows(whole.signature.operation).size();
   const std::uint64_t done = ++whole.stages[which].done;
   if (which == sums) limit_links(whole);
+  if (which == copies && whole.run.staged() && ends_segment(whole)) whole.run.stored();
   if (done < whole.run.segments() * count) return;
   stage.first = whole.stages[which].next;
-  if (which == sums) return;
+  if (which == sums || !whole.ends_in_memory) return;
   calls_.ended(whole);
   host_.finished(whole);
+}
+
+// Whether the copies that have been made are all those of a segment and of the segments before it.
+bool TwoLevelOwner::ends_segment(const ScheduledOperation& whole) const noexcept {
+  const std::uint64_t done = whole.stages[copies].done, segments = whole.run.segments();
+  const std::size_t count = rows(whole.signature.operation).size();
+  if (!base::traits_of(whole.signature.operation).gathers()) return done % count == 0;
+  return done > segments && (done - segments) % (count - 1) == 0;
 }
 
 // A rank's post does not agree with the first call of the stage.
@@ -192,8 +222,14 @@ void TwoLevelOwner::refuse(const Stage& stage) {
 // Where the sums of the next segment are missing, other hosts are not to blame.
 void TwoLevelOwner::append_awaited(const Operation& operation, Awaited& awaited) const {
   const std::size_t before = awaited.ranks.size();
-  for (const Stage& stage : stages_)
-    if (stage.first == &operation) stage.lane.append_awaited(awaited.ranks);
+  for (const Stage& stage : stages_) {
+    if (stage.first != &operation) continue;
+    const ScheduledOperation::OnGpu& on_gpu = stage.first->on_gpu;
+    if (on_gpu.staging != nullptr) awaited.gpu = on_gpu.staging->awaited(*stage.first);
+    if (awaited.gpu.empty()) awaited.gpu = stage.lane.awaited_gpu();
+    if (!awaited.gpu.empty()) return;
+    stage.lane.append_awaited(awaited.ranks);
+  }
   if (awaited.ranks.size() == before) links_.append_awaited(operation, awaited);
 }
 
@@ -206,6 +242,7 @@ std::string TwoLevelOwner::late_text(const Operation& operation) const {
 Traffic TwoLevelOwner::traffic() const noexcept {
   Traffic result;
   for (const Stage& stage : stages_) result.bytes_received += stage.lane.bytes_loaded();
+  result.staging_bytes = movers_.bytes();
   return result;
 }
 

@@ -11,6 +11,9 @@
 // direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
 // So the sums of later segments and calls do not wait for copies, which wait for the network.
 //
+// Of a call on GPUs (GpuInside), sums are written to the staging memory of GpuStaging, which the
+// links work on, and copies are made from there. GpuStaging ends such a call.
+//
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "collectives/direct/direct.h"
+#include "collectives/direct/gpu_movers.h"
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/owner.h"
 #include "collectives/engine/scheduled_lane.h"
@@ -26,12 +30,17 @@
 
 namespace rondo::engine {
 
+struct StagesInside {
+  bool sums = false, copies = false;
+};
+
 class TwoLevelOwner final : public OperationOwner {
  public:
   struct Options {
     int rank = 0;
     Priority priority = Priority::bulk;
     const schedules::Hosts& hosts;
+    std::size_t gpu_chunk_bytes = 0;  // see direct::DirectOptions
   };
   // Two operations that belong to the owner: parts of calls use them in turn.
   using Parts = std::array<Taken<DirectOperation>, 2>;
@@ -48,10 +57,24 @@ class TwoLevelOwner final : public OperationOwner {
     return signature.algorithm == schedules::Algorithm::two_level &&
            !rows(signature.operation).empty();
   }
-  // Whether a call that this object runs ends with its copies. If not, the links end it.
-  static bool ends(const schedules::Signature& signature) noexcept {
-    return has_stage(copies, signature.operation);
+  // None unless it runs such a call.
+  StagesInside stages_of(const schedules::Signature& signature) const noexcept {
+    if (!runs(signature)) return {};
+    return {has_stage(sums, signature.operation), has_stage(copies, signature.operation)};
   }
+  // Whether a call that this object runs ends with its copies. If not, ScheduledLane ends it.
+  static bool ends(const schedules::Signature& signature) noexcept {
+    return has_stage(copies, signature.operation) && !signature.on_gpu;
+  }
+  // See ScheduledLane.
+  void know(const GpuInside& movers) {
+    for (direct::GpuMover* const mover : {movers.sums, movers.copies})
+      if (mover != nullptr) movers_.know(*mover);
+  }
+  bool prepare_sleep() {
+    return stages_[sums].lane.prepare_sleep() && stages_[copies].lane.prepare_sleep();
+  }
+  bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
   // Comes before ScheduledLane::begin(): the links wait for the sums of each segment. The program
   // of the run is one for Inside::memory.
   void begin(ScheduledOperation& operation);
@@ -92,11 +115,13 @@ class TwoLevelOwner final : public OperationOwner {
     return rows_[static_cast<std::size_t>(operation)];
   }
   Part next_part(Which which) const noexcept;
-  bool ready(Which which, const Part& part) const noexcept;
+  bool ready(Which which, const Part& part) const;
   bool run();
   Outcome run(Which which);
   bool begin_part(Which which);
+  void lay_out(const ScheduledOperation& whole, const Part& part);
   void end_part(Which which);
+  bool ends_segment(const ScheduledOperation& whole) const noexcept;
   void limit_links(ScheduledOperation& whole) const noexcept;
   void refuse(const Stage& stage);
 
@@ -108,6 +133,7 @@ class TwoLevelOwner final : public OperationOwner {
   const ScheduledLane& links_;
   OwnerHost& host_;
   std::array<Stage, 2> stages_;
+  direct::GpuMovers movers_;
   std::vector<schedules::Range> blocks_;  // of the part that begins, by rank of the host
 };
 

@@ -120,5 +120,25 @@ TEST_CASE("direct sums in slots of GPUs have the bits of host memory", "[bits][s
     }
 }
 
+// The ranks of a host sum in memory of their GPUs, or in host memory. Segments of one size make the
+// same slices.
+TEST_CASE("two-level sums have the bits of host memory", "[bits][two_level]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  Setup setup = direct_setup(4);
+  setup.hosts = {0, 0, 0, 1};
+  setup.options.algorithm = "two_level";
+  setup.options.depth = 3;
+  setup.options.staging_bytes = 1'000'000;
+  for (const std::size_t count : {101, 20'000}) {
+    setup.options.segment_bytes = count < 1000 ? 96 : 60'000;
+    const unsigned long before = fake.calls("cuLaunchKernel");
+    compare_all(setup, "two_level", count);
+    const unsigned long launched = fake.calls("cuLaunchKernel") - before;
+    CHECK((count < 1000 || launched > 100));
+  }
+}
+
 }  // namespace
 }  // namespace rondo::testing

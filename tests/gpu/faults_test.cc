@@ -57,6 +57,9 @@ struct Scenario {
     if (setup.over == Over::tcp || draw(2) == 0) return;
     setup.faults.windows = true;
     setup.options.algorithm = "direct";
+    if (setup.size == 2 || Draw(seed, 3)(2) == 0) return;
+    setup.options.algorithm = "two_level";
+    for (int rank = 0; rank < setup.size; ++rank) setup.hosts.push_back(rank * 2 / setup.size);
   }
 
   // On rank 0, before the calls.

@@ -2,7 +2,9 @@
 //
 // Ranks as processes that share GPU 0, each with its own driver.
 #include <csignal>
+#include <iterator>
 #include <random>
+#include <string_view>
 
 #include "faults/group.h"
 
@@ -27,8 +29,9 @@ TEST_CASE("processes that share a GPU") {
 }
 
 TEST_CASE("processes reach each other's memory of a GPU") {
-  for (const char* const mode : {"direct", "slots", "registered"})
+  for (const char* const mode : {"direct", "slots", "registered", "inside"})
     for (const int size : {2, 4}) {
+      if (mode == std::string_view("inside") && size == 2) continue;
       Group group(size, "60");
       group.transport = "shm";
       group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), mode), 66, 0, 9000);
@@ -43,10 +46,11 @@ TEST_CASE("processes reach each other's memory of a GPU") {
 }
 
 TEST_CASE("a rank is killed in the middle, and the GPU is usable for the others") {
-  constexpr const char* modes[] = {"run",    "run",   "run",   "run",        "direct",
-                                   "direct", "slots", "slots", "registered", "registered"};
-  for (int turn = 0; turn < 10; ++turn) {
-    const int size = 2 + turn % 3, victim = turn % size;
+  constexpr const char* modes[] = {"run",   "run",   "run",        "run",        "direct", "direct",
+                                   "slots", "slots", "registered", "registered", "inside", "inside"};
+  for (int turn = 0; turn < static_cast<int>(std::size(modes)); ++turn) {
+    const bool inside = modes[turn] == std::string_view("inside");
+    const int size = inside ? 4 : 2 + turn % 3, victim = turn % size;
     Group group(size, "60");
     group.transport = turn < 4 ? transport_of(turn) : "shm";
     group.start_all(std::vector<std::string>(static_cast<std::size_t>(size), modes[turn]), 0, 0,

@@ -4,7 +4,7 @@
 //   gpu_rank MODE OPERATIONS 0 COUNT
 // MODE: run, or by direct algorithms: direct, on memory of Communicator::allocate; slots, on memory
 // that only this rank reaches; registered, on memory of cudaMalloc that is registered, now and then
-// anew.
+// anew. inside: two levels, with ranks 2i and 2i + 1 as those of host i, on memory of allocate.
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 // After an error it uses the GPU in a communicator of its own first, and writes "unusable" if that
 // fails.
@@ -58,10 +58,16 @@ constexpr long calls_of_a_registration = 11;
 
 std::string run(GpuCopier& copier, std::string_view mode, long operations, std::size_t count) {
   Options options;
-  if (mode != "run") options.algorithm = "direct";
+  if (mode == "inside") {
+    options.algorithm = "two_level";
+    options.host = "host " + std::to_string(std::atoi(std::getenv("RONDO_RANK")) / 2);
+  } else if (mode != "run") {
+    options.algorithm = "direct";
+  }
   Communicator communicator = Communicator::connect(options);
   const std::size_t bytes = arena_bytes(communicator.size(), count);
-  const Memory arena = mode == "direct" ? communicator.allocate(bytes, 0) : Memory();
+  const Memory arena =
+      mode == "direct" || mode == "inside" ? communicator.allocate(bytes, 0) : Memory();
   std::optional<Registered> registered;
   say("ready " + communicator.address());
   for (long i = 0; operations == 0 || i < operations; ++i) {
@@ -71,7 +77,7 @@ std::string run(GpuCopier& copier, std::string_view mode, long operations, std::
                 communicator.rank(), communicator.size());
     if (registered)
       trial.place_at(copier, registered->memory.address());
-    else if (mode == "direct")
+    else if (arena.data() != nullptr)
       trial.place_at(copier, reinterpret_cast<device::Address>(arena.data()));
     else
       trial.place_on(copier);
