@@ -30,7 +30,7 @@ struct GpuCall {
   // One of these, of the call's lane: by the algorithm.
   GpuStaging* staging = nullptr;
   direct::GpuMover* mover = nullptr;
-  GpuInside inside = {};  // beside staging
+  GpuInside inside = {};                  // beside staging
   device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
 
   GpuPort& port() const noexcept { return mover != nullptr ? mover->port() : staging->port(); }

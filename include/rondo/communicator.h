@@ -255,9 +255,9 @@ class RONDO_API Communicator {
   //
   // device: the ordinal of a GPU for memory there. Memory::data() is an address of the GPU. With
   // Options::algorithm "direct" the memory takes whole pages of the GPU, and ranks of this host
-  // reach it (docs/gpu.md). When it is freed the GPU gets it back once each of them has made
-  // another call on that GPU, or has allocated there. Throws Error: system; for a GPU also
-  // unsupported (no CUDA driver) and invalid_argument (no such GPU).
+  // reach it (docs/gpu.md), as with "two_level" on several hosts. When it is freed the GPU gets it
+  // back once each of them has made another call on that GPU, or has allocated there. Throws Error:
+  // system; for a GPU also unsupported (no CUDA driver) and invalid_argument (no such GPU).
   Memory allocate(std::size_t bytes, int device = -1);
   // Keeps an object of a library with the communicator, for example threads that all objects of the
   // library on this communicator share. `key` is the address of a static variable of the library,
@@ -279,9 +279,9 @@ class RONDO_API Communicator {
   //   Wrong: auto r = c.register_memory(p, n); std::free(p);
   //   Right: r = {}; std::free(p);
   //
-  // device: the ordinal of a GPU, for memory of cudaMalloc there. With Options::algorithm "direct"
-  // ranks of this host then reach the whole allocation that holds it, as they do memory of
-  // allocate() (docs/gpu.md); without, there is nothing to register. When the last registration in
+  // device: the ordinal of a GPU, for memory of cudaMalloc there. Where ranks of this host reach
+  // memory of allocate() on a GPU, they then reach the whole allocation that holds this memory;
+  // elsewhere there is nothing to register. When the last registration in
   // an allocation ends, the end waits until operations on it have ended here and the other ranks
   // have let go of it, whatever they do. That takes milliseconds as a rule and five seconds at
   // most; then a line on standard error says that the memory must not be freed. The destructor of

@@ -46,8 +46,9 @@ TEST_CASE("processes reach each other's memory of a GPU") {
 }
 
 TEST_CASE("a rank is killed in the middle, and the GPU is usable for the others") {
-  constexpr const char* modes[] = {"run",   "run",   "run",        "run",        "direct", "direct",
-                                   "slots", "slots", "registered", "registered", "inside", "inside"};
+  constexpr const char* modes[] = {"run",        "run",        "run",    "run",
+                                   "direct",     "direct",     "slots",  "slots",
+                                   "registered", "registered", "inside", "inside"};
   for (int turn = 0; turn < static_cast<int>(std::size(modes)); ++turn) {
     const bool inside = modes[turn] == std::string_view("inside");
     const int size = inside ? 4 : 2 + turn % 3, victim = turn % size;

@@ -67,10 +67,10 @@ class Caller {
   Memory arena_;
 };
 
-constexpr Collective all_forms[] = {
-    Collective::all_reduce,       Collective::reduce_scatter, Collective::all_gather,
-    Collective::reduce_scatter_v, Collective::all_gather_v,   Collective::reduce,
-    Collective::broadcast};
+constexpr Collective all_forms[] = {Collective::all_reduce,   Collective::reduce_scatter,
+                                    Collective::all_gather,   Collective::reduce_scatter_v,
+                                    Collective::all_gather_v, Collective::reduce,
+                                    Collective::broadcast};
 
 TEST_CASE("two levels on GPUs: every operation, in windows, elsewhere and mixed", "[two_level]") {
   if (FakeCuda::missing()) return;
@@ -82,18 +82,16 @@ TEST_CASE("two levels on GPUs: every operation, in windows, elsewhere and mixed"
       for (const std::size_t segment_bytes : {0, 4'000}) {
         if (hosts.size() > 4 && (few_cases() || where != Where::mixed || segment_bytes == 0))
           continue;
-        run_on_gpus(two_level_setup(hosts, segment_bytes), "operations",
-                    [&](Communicator& c, OnGpu& on) {
-                      Caller caller(c, on, where);
-                      caller.warm_up();
-                      for (const Collective operation : all_forms)
-                        for (const bool in_place : {false, true})
-                          for (const std::size_t count : {1, 1'003, 30'011})
-                            caller.run({.operation = operation,
-                                        .count = count,
-                                        .root = 1,
-                                        .in_place = in_place});
-                    });
+        run_on_gpus(
+            two_level_setup(hosts, segment_bytes), "operations", [&](Communicator& c, OnGpu& on) {
+              Caller caller(c, on, where);
+              caller.warm_up();
+              for (const Collective operation : all_forms)
+                for (const bool in_place : {false, true})
+                  for (const std::size_t count : {1, 1'003, 30'011})
+                    caller.run(
+                        {.operation = operation, .count = count, .root = 1, .in_place = in_place});
+            });
       }
 }
 
@@ -115,8 +113,8 @@ TEST_CASE("two levels on GPUs: nothing of an all-reduce is loaded to the host", 
       trial.start(c);
       trial.work().wait();
       together.arrive_and_wait();
-      const bool good = fake.calls("cuMemcpyDtoHAsync") == loads &&
-                        fake.calls("cuLaunchKernel") >= kernels + 4;
+      const bool good =
+          fake.calls("cuMemcpyDtoHAsync") == loads && fake.calls("cuLaunchKernel") >= kernels + 4;
       together.arrive_and_wait();  // problem() reads the GPU
       expect(good, "the host has loaded inputs, or no kernel has summed them");
       expect(trial.problem().empty(), "wrong sums");
@@ -171,8 +169,8 @@ TEST_CASE("two levels on GPUs: streams order the start, and join the end", "[two
                                                         count * sizeof(float), stream.get()),
                        "copy");
       }
-      const Work work = c.all_reduce(values.buffer(), sums.buffer(), ReduceOp::sum,
-                                     {.stream = stream.get()});
+      const Work work =
+          c.all_reduce(values.buffer(), sums.buffer(), ReduceOp::sum, {.stream = stream.get()});
       work.join(stream.get());
       {
         const device::Current current(on.gpu());
