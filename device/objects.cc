@@ -200,15 +200,6 @@ void OpenedMemory::close() noexcept {
   give_back(*gpu_, [this](const CudaDriver& driver) { driver.ipc_close_memory_handle(address_); });
 }
 
-void OpenedMemory::give_access(const Gpu& other) const {
-  if (&other == gpu_) return;
-  throw Error(
-      Errc::unsupported,
-      fmt::format("registered memory of another process serves one GPU of this process, and "
-                  "here that is GPU {}; memory of Communicator::allocate serves all",
-                  gpu_->ordinal()));
-}
-
 IpcMemoryHandle handle_of(const Gpu& gpu, Address begin) {
   constexpr Status invalid_value = 1, not_supported = 801;
   const Current current(gpu);

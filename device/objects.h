@@ -128,8 +128,9 @@ class SharedMemory {
 // not free it before this object has closed it; CUDA leaves undefined what happens then.
 class OpenedMemory {
  public:
-  // Opens it for this GPU. CUDA counts how often a process opens one handle. It refuses a handle
-  // that this process has made itself.
+  // Opens it for this GPU. CUDA counts how often a context opens one handle; the primary contexts
+  // of several GPUs each have an address of their own. It refuses a handle that this process has
+  // made itself.
   OpenedMemory(const Gpu& gpu, const IpcMemoryHandle& handle);
   OpenedMemory(OpenedMemory&& other) noexcept;
   OpenedMemory& operator=(OpenedMemory&&) = delete;
@@ -137,8 +138,7 @@ class OpenedMemory {
 
   Address address() const noexcept { return address_; }
   std::size_t bytes() const noexcept { return bytes_; }  // as CUDA says
-  // Throws Error(unsupported) for another GPU.
-  void give_access(const Gpu& other) const;
+  const Gpu& gpu() const noexcept { return *gpu_; }      // the only one that reaches it there
 
  private:
   void close() noexcept;

@@ -31,8 +31,12 @@ class GpuWindows : public Windows {
   // Whether each GPU that catch_up() was called for reaches all that is mapped. If not, this rank
   // must use no windows from now on. Thread-safe.
   virtual bool reaches_all() const noexcept = 0;
-  // An operation uses memory of others from now on, until let_go() has been called as often. After
-  // a failure let_go() follows when its work on the GPU has ended; if that does not end, never.
+  // map() for this GPU: registered memory of another process has an address of its own for each.
+  virtual std::byte* map_for(const device::Gpu& gpu, int rank, WindowPlace place,
+                             std::size_t bytes) = 0;
+  // An operation uses memory of others, or what is registered here, from now on, until let_go()
+  // has been called as often. After a failure let_go() follows when its work on the GPU has ended;
+  // if that does not end, never.
   // Thread-bound: the driver of the transport.
   virtual void hold() noexcept = 0;
   virtual void let_go() noexcept = 0;

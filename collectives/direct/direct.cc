@@ -209,9 +209,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   const Ways ways = first_->signature.on_gpu ? ways_on_gpu() : ways_of_places();
   map_places(ways);
   uses_windows_ = ways.in_windows || ways.out_windows;
-  if (GpuMover* const mover = first_->on_gpu.mover;
-      mover != nullptr && (uses_windows_ || gpu_slot_bytes_ != 0))
-    mover->hold_windows();
+  if (GpuMover* const mover = first_->on_gpu.mover; mover != nullptr) mover->hold_windows();
   if (form_->roles.reducing()) read_input_scales(sequence);
   if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) {
     form_->lasts = false;
@@ -249,11 +247,11 @@ void DirectLane::map_places(const Ways& ways) {
   const engine::DirectOperation& operation = *first_;
   GpuMover* const mover = operation.on_gpu.mover;
   const bool uses_gpu_slots = gpu_slot_bytes_ != 0;
-  transports::Windows& windows = windows_of(operation);
   for (std::size_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     const auto open = [&](transports::WindowPlace place, std::size_t length) {
-      std::byte* const data = windows.map(ranks_[rank], place, length);
+      std::byte* const data = mover != nullptr ? mover->map(ranks_[rank], place, length)
+                                               : windows_.map(ranks_[rank], place, length);
       if (data == nullptr)
         throw Error(Errc::system, "the memory that rank " + std::to_string(ranks_[rank]) +
                                       " has allocated cannot be mapped: see the limits of this "

@@ -46,11 +46,16 @@ class GpuMover {
   transports::GpuWindows& windows() const noexcept { return windows_; }
   GpuSlots& slots() noexcept { return slots_; }
   const GpuSlots& slots() const noexcept { return slots_; }
+  // A peer's memory as this GPU reaches it: see Windows::map().
+  std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) {
+    return windows_.map_for(port_.gpu(), rank, place, bytes);
+  }
   // Whether it has kernels, so that it can combine where buffers lie.
   bool has_kernels() const noexcept { return most_blocks_ != 0; }
   // See GpuPort.
   void abandon() noexcept;
-  // The operation uses windows from now on; ended: no work for it is under way on the GPU.
+  // The operation uses windows, or buffers that may be registered, from now on; ended: no work for
+  // it is under way on the GPU.
   void hold_windows() noexcept {
     if (!std::exchange(holds_windows_, true)) windows_.hold();
   }

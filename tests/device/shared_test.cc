@@ -151,7 +151,7 @@ TEST_CASE("fake: a handle opens in another process and not in its own") {
   CHECK(one.driver.ipc_open_memory_handle(&opened, handle, 1) == 201);
 
   const Ended ended =
-      run_own("fake child: opens a handle", "leaks=fail", "TEST_HANDLE=" + as_text(handle));
+      run_own("fake child: opens a handle", "leaks=fail,gpus=2", "TEST_HANDLE=" + as_text(handle));
   INFO(ended.output);
   CHECK(ended.status == 0);
   std::array<char, 7> seen{};
@@ -180,6 +180,15 @@ TEST_CASE("fake child: opens a handle", "[.child]") {
   REQUIRE(one.driver.copy_to_device(address, pinned.data(), 6, stream.get()) == success);
   REQUIRE(ended.record(stream.get()) == success);
   REQUIRE(one.wait(ended) == success);
+  // Another GPU has an address of its own.
+  const Gpu second(one.driver, 1);
+  Address other = 0;
+  {
+    const Current current(second);
+    REQUIRE(one.driver.ipc_open_memory_handle(&other, handle, 1) == success);
+    CHECK(other != address);
+    CHECK(one.driver.ipc_close_memory_handle(other) == success);
+  }
   CHECK(one.driver.memory_free(address) == 1);
   CHECK(one.driver.ipc_close_memory_handle(address) == success);
   CHECK(one.driver.ipc_close_memory_handle(address) == success);

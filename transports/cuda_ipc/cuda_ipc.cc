@@ -4,54 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include <rondo/error.h>
-
-#include "base/bytes.h"
-#include "base/thread.h"
+#include "base/log.h"
+#include "device/keep.h"
 
 namespace rondo::cuda_ipc {
 
 namespace {
 
-template <class Value, class Words>
-Value load_words(const Words& words) noexcept {
-  std::array<std::uint64_t, std::tuple_size_v<Words>> values{};
-  static_assert(sizeof values == sizeof(Value));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = words[i].load(std::memory_order_relaxed);
-  Value value{};
-  std::memcpy(&value, values.data(), sizeof value);
-  return value;
-}
-
-device::Uuid uuid_in(const ExportEntry& entry) noexcept {
-  return load_words<device::Uuid>(entry.gpu);
-}
-
-// The GPU as this process numbers it. Throws Error(unsupported).
-device::Ordinal ordinal_of(const device::CudaDriver& driver, const device::Uuid& wanted) {
-  const int count = device::gpu_count(driver);
-  for (device::Ordinal ordinal = 0; ordinal < count; ++ordinal) {
-    device::Uuid uuid{};
-    if (driver.device_get_uuid(&uuid, ordinal) == device::success &&
-        std::memcmp(uuid.bytes, wanted.bytes, sizeof uuid.bytes) == 0)
-      return ordinal;
-  }
-  throw Error(Errc::unsupported,
-              "it is on a GPU that this process does not see (check "
-              "CUDA_VISIBLE_DEVICES)");
-}
+// For CUDA to close what this rank has open of others.
+constexpr milliseconds closing_time{2000};
 
 }  // namespace
 
 CudaWindows::CudaWindows(int rank, transports::Windows& host, std::shared_ptr<device::Gpus> gpus)
-    : host_(host), gpus_(std::move(gpus)), exports_(std::make_shared<Exports>(host, rank)) {
-  place_ = place_of(rank);
-  for (const int each : host.ranks()) tables_.push_back(&table_in(host.area(each)));
-  seen_registrations_.resize(tables_.size());
+    : rank_(rank),
+      host_(host),
+      gpus_(std::move(gpus)),
+      exports_(std::make_shared<Exports>(host, rank)),
+      imports_(std::make_unique<Imports>(rank, host, gpus_, exports_)) {
   host_.set_sink(this);
 }
 
@@ -63,235 +35,15 @@ CudaWindows::~CudaWindows() {
 void CudaWindows::close(bool idle, base::TimePoint until) noexcept {
   if (std::exchange(closed_, true)) return;
   host_.set_sink(nullptr);
-  closing_ = true;
-  base::wake_all(tables_[place_]->news);
-  if (releaser_.joinable()) releaser_.join();
-  while (idle && !imports_.empty()) drop(imports_.extract(imports_.begin()));
-  exports_->close(until);
-}
-
-std::size_t CudaWindows::place_of(int rank) const noexcept {
-  const std::span<const int> ranks = host_.ranks();
-  const auto found = std::ranges::lower_bound(ranks, rank);
-  return found != ranks.end() && *found == rank ? static_cast<std::size_t>(found - ranks.begin())
-                                                : ranks.size();
-}
-
-std::uint32_t CudaWindows::generation_of(const Key& key) const noexcept {
-  return tables_[key.first]->exports[key.second].generation.load(std::memory_order_acquire);
-}
-
-// Tells the owner which generation this rank has mapped. The owner may sleep until that changes.
-void CudaWindows::publish(const Key& key, std::uint32_t state) noexcept {
-  mapped(key).store(state, std::memory_order_seq_cst);
-  base::wake_sleepers(mapped(key));
-}
-
-void CudaWindows::passed(int rank, std::span<const std::byte> message,
-                         base::FileDescriptor descriptor) {
-  const std::size_t place = place_of(rank);
-  if (message.size() != export_message_bytes || place == tables_.size()) return;
-  const auto slot = base::load_little<std::uint32_t>(message.data());
-  const auto generation = base::load_little<std::uint32_t>(message.data() + 4);
-  if (slot >= most_exports || generation == 0) return;
-  const std::lock_guard lock(mutex_);
-  arrived_.insert_or_assign(Key{place, slot}, Arrived{generation, std::move(descriptor)});
-}
-
-void CudaWindows::catch_up(const device::Gpu& gpu) {
-  drop_freed();
-  const std::lock_guard lock(catching_up_);
-  if (const std::string why = exports_->send_wanted(); !why.empty())
-    complain("memory on a GPU cannot be shared with other ranks: " + why);
-  use(gpu);
-  take_arrived();
-  take_registered();
-}
-
-// A GPU that this rank uses from now on must reach what has been mapped before. What does not is
-// found no more; calls of other GPUs that are under way may still use it.
-void CudaWindows::use(const device::Gpu& gpu) {
-  if (std::ranges::find(used_, &gpu) != used_.end()) return;
-  used_.push_back(&gpu);
-  // imports_ changes under catching_up_ alone, so no other lock is held while CUDA may block.
-  for (auto& [key, import] : imports_) {
-    try {
-      import.give_access(gpu);
-    } catch (const Error& error) {
-      reaches_all_ = false;
-      publish(key, import.generation | only_open);
-      complain_of(key, import.is_registered(), error.what());
-    }
+  if (!imports_->close(idle, std::max(until, base::Clock::now() + closing_time))) {
+    device::keep_until_exit(std::move(imports_));
+    base::log_line(base::LogLevel::warning,
+                   fmt::format("rank {}: CUDA has not closed memory of other ranks within {} ms: "
+                               "what this rank has open of theirs stays so until it is done, or "
+                               "until the process ends",
+                               rank_, closing_time.count()));
   }
-}
-
-// An owner withdraws memory when its operations have ended, so no operation of this rank uses it.
-// If they have failed, those of this rank must have ended too.
-bool CudaWindows::may_drop(const Key& key, const Import& import) const noexcept {
-  if (generation_of(key) == import.generation) return false;
-  return !import.is_registered() ||
-         tables_[key.first]->unsettled.load(std::memory_order_relaxed) == 0 ||
-         (halted_ && holds_ == 0);
-}
-
-// One after the other, because to let go of memory may block. Meanwhile nothing is opened: an owner
-// that shows other memory in the same place must not see that before this is closed.
-void CudaWindows::drop_freed() noexcept {
-  for (;;) {
-    const std::lock_guard catching_up(catching_up_);
-    Imports::node_type freed;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = std::ranges::find_if(
-          imports_, [this](const auto& one) { return may_drop(one.first, one.second); });
-      if (found == imports_.end()) return;
-      freed = imports_.extract(found);
-    }
-    drop(std::move(freed));
-  }
-}
-
-// The owner may free the memory once this rank says that it does not have it open.
-void CudaWindows::drop(Imports::node_type freed) noexcept {
-  const Key key = freed.key();
-  const std::uint32_t generation = freed.mapped().generation;
-  freed = {};
-  for (std::uint32_t state : {generation, generation | only_open})
-    if (mapped(key).compare_exchange_strong(state, 0)) base::wake_sleepers(mapped(key));
-}
-
-void CudaWindows::run_releaser() noexcept {
-  constexpr std::chrono::seconds longest_sleep{1};  // an owner may have called before the sleep
-  const base::WakeWord& news = tables_[place_]->news;
-  while (!closing_) {
-    const std::uint32_t seen = news.load();
-    drop_freed();
-    if (!closing_) base::sleep_on(news, seen, longest_sleep);
-  }
-}
-
-void CudaWindows::take_arrived() {
-  std::map<Key, Arrived> arrived;
-  {
-    const std::lock_guard lock(mutex_);
-    arrived.swap(arrived_);
-  }
-  for (const auto& one : arrived)
-    add_import(one.first, one.second.generation, false,
-               [&] { return open_allocated(one.first, one.second); });
-}
-
-void CudaWindows::take_registered() {
-  for (std::size_t place = 0; place < tables_.size(); ++place) {
-    const Table& table = *tables_[place];
-    const std::uint32_t registrations = table.registrations.load(std::memory_order_acquire);
-    if (place == place_ || registrations == seen_registrations_[place]) continue;
-    seen_registrations_[place] = registrations;
-    for (std::uint32_t slot = 0; slot < most_exports; ++slot) {
-      const Key key{place, slot};
-      const std::uint32_t generation = generation_of(key);
-      if (generation == 0 || table.exports[slot].name.load(std::memory_order_relaxed) == 0)
-        continue;
-      const auto found = imports_.find(key);
-      if (found == imports_.end() || found->second.generation != generation)
-        add_import(key, generation, true, [&] { return open_registered(key); });
-    }
-  }
-}
-
-// Says that it is opening the memory before it looks whether there is such an export: see
-// exports.cc. What the table says is read again afterwards: the peer may have withdrawn the memory
-// and shown other.
-template <class Open>
-void CudaWindows::add_import(const Key& key, std::uint32_t generation, bool is_registered,
-                             Open open) {
-  if (generation_of(key) != generation || generation >= only_open) return;
-  if (const auto before = imports_.find(key); before != imports_.end()) {
-    if (!may_drop(key, before->second)) return;
-    Imports::node_type freed;
-    {
-      const std::lock_guard lock(mutex_);
-      freed = imports_.extract(before);
-    }
-    drop(std::move(freed));
-  }
-  publish(key, generation | only_open);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  try {
-    if (is_registered && !releaser_.joinable())
-      releaser_ = base::start_thread("rondo-release", [this] { run_releaser(); });
-    if (generation_of(key) == generation) {
-      Import made{generation, open()};
-      for (const device::Gpu* gpu : used_)
-        if (gpu != used_.front()) made.give_access(*gpu);
-      if (generation_of(key) == generation) {
-        const std::lock_guard lock(mutex_);
-        imports_.emplace(key, std::move(made));
-        return publish(key, generation);
-      }
-    }
-  } catch (const std::exception& error) {
-    // Memory that its owner has withdrawn meanwhile cannot be opened.
-    if (generation_of(key) == generation) complain_of(key, is_registered, error.what());
-  }
-  publish(key, 0);
-}
-
-CudaWindows::Opened CudaWindows::open_allocated(const Key& key, const Arrived& arrived) const {
-  const ExportEntry& entry = tables_[key.first]->exports[key.second];
-  const device::Gpu& gpu = *used_.front();
-  check_reach(gpu.driver(), ordinal_of(gpu.driver(), uuid_in(entry)));
-  return device::SharedMemory(gpu, arrived.descriptor.get(),
-                              entry.bytes.load(std::memory_order_relaxed));
-}
-
-CudaWindows::Opened CudaWindows::open_registered(const Key& key) const {
-  const ExportEntry& entry = tables_[key.first]->exports[key.second];
-  const device::Gpu& gpu = *used_.front();
-  const auto near = find_process_memory(entry.name.load(std::memory_order_relaxed));
-  // A rank that shows a name which it has seen elsewhere does not wait until this rank has let go.
-  if (near && near->rank == host_.ranks()[key.first]) {
-    check_reach(gpu.driver(), near->ordinal);
-    const NearMemory memory(*gpus_, *near);
-    memory.give_access(gpu);
-    return memory;
-  }
-  check_reach(gpu.driver(), ordinal_of(gpu.driver(), uuid_in(entry)));
-  return device::OpenedMemory(gpu, load_words<device::IpcMemoryHandle>(entry.handle));
-}
-
-void CudaWindows::check_reach(const device::CudaDriver& driver, device::Ordinal owner) const {
-  for (const device::Gpu* gpu : used_) {
-    int can = 1;
-    if (gpu->ordinal() != owner)
-      gpu->check(driver.device_can_access_peer(&can, gpu->ordinal(), owner),
-                 "cuDeviceCanAccessPeer");
-    if (can == 0)
-      throw Error(Errc::unsupported,
-                  fmt::format("GPU {} has no access to GPU {}", gpu->ordinal(), owner));
-  }
-}
-
-void CudaWindows::complain_of(const Key& key, bool is_registered, std::string_view why) {
-  complain(fmt::format("memory on a GPU that rank {} has {} cannot be mapped: {}",
-                       host_.ranks()[key.first], is_registered ? "registered" : "allocated", why));
-}
-
-void CudaWindows::complain(const std::string& what) {
-  log_.line(base::LogLevel::warning, what);
-}
-
-// Null for what is not mapped. A correct peer does not name it before this rank has told it that it
-// is.
-std::byte* CudaWindows::map(int rank, transports::WindowPlace place, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  const auto found = imports_.find(Key{place_of(rank), place.slot});
-  if (found == imports_.end()) return nullptr;
-  const Import& import = found->second;
-  const std::size_t whole = import.bytes();
-  if (import.generation != place.generation || place.offset > whole || bytes > whole - place.offset)
-    return nullptr;
-  return reinterpret_cast<std::byte*>(import.address() + place.offset);
+  exports_->close(idle, until);
 }
 
 }  // namespace rondo::cuda_ipc

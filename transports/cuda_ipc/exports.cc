@@ -3,17 +3,13 @@
 // A descriptor comes with a message of 8 bytes:
 //   export = slot generation           ; 32 bits each, little endian
 //
-// Registered memory needs no message: its handle stands in the table. An importer first writes to
-// its own table that it is opening the export, and then looks once more whether there is such an
-// export. The owner first takes the export out of its table, and then looks who has it open. Both
-// make a full fence in between, so one of them sees the other.
+// Registered memory needs no message: its handle stands in the table (own_table.cc).
 #include "transports/cuda_ipc/exports.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -31,22 +27,10 @@ namespace rondo::cuda_ipc {
 
 namespace {
 
-// A sleeper may miss a call that only wakes, so the owner of memory calls again.
-constexpr milliseconds call_again{2};
-
 device::Uuid uuid_of(const device::Gpu& gpu) {
   device::Uuid uuid{};
   gpu.check(gpu.driver().device_get_uuid(&uuid, gpu.ordinal()), "cuDeviceGetUuid");
   return uuid;
-}
-
-template <class Words, class Bytes>
-void store_words(Words& words, const Bytes& bytes) noexcept {
-  static_assert(sizeof(Bytes) == std::tuple_size_v<Words> * sizeof(std::uint64_t));
-  std::array<std::uint64_t, std::tuple_size_v<Words>> values;
-  std::memcpy(values.data(), &bytes, sizeof bytes);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    words[i].store(values[i], std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -85,10 +69,7 @@ class Exports::Registered final : public transports::Registration {
 };
 
 Exports::Exports(transports::Windows& windows, int rank)
-    : windows_(&windows), ranks_(windows.ranks().begin(), windows.ranks().end()) {
-  place_ = static_cast<std::size_t>(std::ranges::lower_bound(ranks_, rank) - ranks_.begin());
-  for (const int each : ranks_) tables_.push_back(&table_in(windows.area(each)));
-}
+    : windows_(&windows), table_(windows, rank) {}
 
 // Memory that is allocated.
 
@@ -102,7 +83,7 @@ std::unique_ptr<transports::Allocation> Exports::allocate(std::shared_ptr<Export
   live->bytes = bytes;
   device::set_to_zero(gpu, live->address, live->memory->bytes());
   auto owned = std::make_unique<Owned>(exports, std::move(gpus), live);
-  const Shown shown{live->memory->bytes(), uuid_of(gpu), {}};
+  const OwnTable::Shown shown{live->memory->bytes(), uuid_of(gpu), {}, 0};
   bool is_full = false;
   {
     const std::lock_guard lock(exports->mutex_);
@@ -116,7 +97,7 @@ std::unique_ptr<transports::Allocation> Exports::allocate(std::shared_ptr<Export
 void Exports::remove(const std::shared_ptr<Live>& live) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(live_, live);
-  if (windows_ != nullptr && live->slot != most_exports && !halted_) withdraw(*live);
+  if (windows_ != nullptr && live->place.slot != most_exports && !halted_) withdraw(*live);
 }
 
 // Memory that is registered.
@@ -145,12 +126,14 @@ std::shared_ptr<Exports::Live> Exports::register_range(const device::Gpu& gpu,
     const std::lock_guard lock(mutex_);
     if (register_known(address, live)) return live;
   }
-  const Shown shown{range.bytes, uuid_of(gpu), device::handle_of(gpu, range.begin)};
+  OwnTable::Shown shown{range.bytes, uuid_of(gpu), device::handle_of(gpu, range.begin), 0};
   auto made = std::make_shared<Live>();
   made->address = range.begin;
   made->bytes = range.bytes;
   made->registrations = 1;
-  made->name = add_process_memory({ranks_[place_], range.begin, range.bytes, gpu.ordinal()});
+  made->name = add_process_memory(
+      {table_.ranks()[table_.place()], range.begin, range.bytes, gpu.ordinal(), table_.tables()});
+  shown.name = made->name;
   bool is_full = false;
   try {
     const std::lock_guard lock(mutex_);
@@ -178,30 +161,29 @@ bool Exports::register_known(device::Address address, std::shared_ptr<Live>& liv
   return true;
 }
 
-// The end of a registration. After a failure the operations here have ended, and others may still
-// use the memory: they let go of it once their operations have ended too.
+// The end of a registration. After a failure others may still use the memory, also when the
+// operations here have ended: they let go of it once theirs have ended too.
 void Exports::release(const std::shared_ptr<Live>& live) noexcept {
   std::unique_lock lock(mutex_);
   if (--live->registrations != 0) return;
   std::erase(live_, live);
   const base::TimePoint until = base::Clock::now() + release_time;
-  const bool is_unused =
-      live->slot == most_exports || news_.wait_until(lock, std::min(until, releases_end_), [&] {
-        return live->uses == 0 || halted_ || windows_ == nullptr;
-      });
+  const bool is_unused = news_.wait_until(lock, until, [&] {
+    return windows_ == nullptr || (halted_ ? holds_ == 0 : live->uses == 0);
+  });
   remove_process_memory(live->name);
-  // Otherwise close() has withdrawn it.
-  if (live->slot == most_exports || slots_[live->slot] != live) return;
+  const bool is_shown = live->place.slot != most_exports && slots_[live->place.slot] == live;
   if (!is_unused) {
     // The table shows it until close(), so that nobody lets go of it under an operation.
     lock.unlock();
     return complain(*live, 0);
   }
-  slots_[live->slot].reset();
+  if (!is_shown) return;  // or close() has withdrawn it
+  slots_[live->place.slot].reset();
   withdraw(*live);
   ++releasing_;
   lock.unlock();
-  const std::uint64_t holders = await_released(*live, until);
+  const std::uint64_t holders = table_.await_released(live->place, until);
   if (holders != 0) complain(*live, holders);
   lock.lock();
   --releasing_;
@@ -209,9 +191,7 @@ void Exports::release(const std::shared_ptr<Live>& live) noexcept {
 }
 
 void Exports::withdraw(const Live& live) noexcept {
-  if (live.uses != 0) tables_[place_]->unsettled.store(1, std::memory_order_relaxed);
-  tables_[place_]->exports[live.slot].generation.store(0, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  table_.withdraw(live.place, live.uses != 0);
 }
 
 // What the table shows of registered memory. Where there is no memory to remember it, close() does
@@ -220,6 +200,7 @@ Exports::Lives Exports::withdraw_registered() noexcept {
   Lives withdrawn;
   for (std::shared_ptr<Live>& live : slots_) {
     if (!live || live->memory) continue;
+    remove_process_memory(live->name);
     withdraw(*live);
     try {
       withdrawn.push_back(live);
@@ -230,41 +211,17 @@ Exports::Lives Exports::withdraw_registered() noexcept {
   return withdrawn;
 }
 
-// Returns the places of the ranks that still have it open at the end, a bit for each.
-std::uint64_t Exports::await_released(const Live& live, base::TimePoint until) noexcept {
-  std::uint64_t holders = 0;
-  for (std::size_t place = 0; place < tables_.size(); ++place) {
-    if (place == place_) continue;
-    const base::WakeWord& word = tables_[place]->mapped[place_][live.slot];
-    for (;;) {
-      const std::uint32_t state = word.load(std::memory_order_acquire);
-      if ((state & ~only_open) != live.generation || windows_->has_died(ranks_[place])) break;
-      base::wake_sleepers(tables_[place]->news);
-      {
-        const std::lock_guard lock(mutex_);
-        until = std::min(until, releases_end_);
-      }
-      if (base::Clock::now() >= until) {
-        holders |= std::uint64_t{1} << place;
-        break;
-      }
-      base::sleep_on(word, state, call_again);
-    }
-  }
-  return holders;
-}
-
 // holders: none if an operation of this rank is what uses it.
 void Exports::complain(const Live& live, std::uint64_t holders) const noexcept {
   try {
     std::vector<int> ranks;
-    for (std::size_t place = 0; place < ranks_.size(); ++place)
-      if ((holders >> place & 1) != 0) ranks.push_back(ranks_[place]);
+    for (std::size_t place = 0; place < table_.ranks().size(); ++place)
+      if ((holders >> place & 1) != 0) ranks.push_back(table_.ranks()[place]);
     base::log_line(
         base::LogLevel::warning,
         fmt::format("rank {}: the registration of {} on a GPU at {:#x} has ended, but {}: do not "
                     "free this memory",
-                    ranks_[place_], base::describe_bytes(live.bytes), live.address,
+                    table_.ranks()[table_.place()], base::describe_bytes(live.bytes), live.address,
                     holders == 0 ? "an operation still uses it"
                                  : base::list_of_ranks(ranks) + " did not let go of it in time"));
   } catch (...) {  // no memory for the message
@@ -275,24 +232,12 @@ void Exports::complain(const Live& live, std::uint64_t holders) const noexcept {
 
 // Shows memory to the others, while there is room. Under the lock. False: there is none for the
 // first time.
-bool Exports::insert(const std::shared_ptr<Live>& live, const Shown& shown) {
+bool Exports::insert(const std::shared_ptr<Live>& live, const OwnTable::Shown& shown) {
   live_.insert(live_after(live->address), live);
   if (windows_ == nullptr) return true;
-  auto& entries = tables_[place_]->exports;
-  const auto entry = std::ranges::find_if(entries, [](const ExportEntry& e) {
-    return e.generation.load(std::memory_order_relaxed) == 0;
-  });
-  if (entry == entries.end()) return std::exchange(told_full_, true);
-  live->slot = static_cast<std::uint32_t>(entry - entries.begin());
-  last_generation_ = last_generation_ % (only_open - 1) + 1;
-  live->generation = last_generation_;
-  slots_[live->slot] = live->memory ? nullptr : live;
-  entry->bytes.store(shown.bytes, std::memory_order_relaxed);
-  store_words(entry->gpu, shown.gpu);
-  store_words(entry->handle, shown.handle);
-  entry->name.store(live->name, std::memory_order_relaxed);
-  entry->generation.store(live->generation, std::memory_order_release);
-  if (live->name != 0) tables_[place_]->registrations.fetch_add(1, std::memory_order_release);
+  live->place = table_.show(shown);
+  if (live->place.slot == most_exports) return std::exchange(told_full_, true);
+  slots_[live->place.slot] = live->memory ? nullptr : live;
   return true;
 }
 
@@ -301,19 +246,21 @@ void Exports::tell_full() const {
                  fmt::format("rank {} shares {} pieces of memory on GPUs already, the most: "
                              "operations on further ones go through the host; allocate fewer and "
                              "larger ones",
-                             ranks_[place_], most_exports));
+                             table_.ranks()[table_.place()], most_exports));
 }
 
-// No operation runs any more. Threads in release() look at releases_end_ and leave the tables.
-void Exports::close(base::TimePoint until) noexcept {
+// No operation runs any more. Threads in release() see the end of waits and leave the table.
+void Exports::close(bool idle, base::TimePoint until) noexcept {
   std::unique_lock lock(mutex_);
   if (windows_ == nullptr) return;
-  releases_end_ = until;
+  table_.end_waits(until);
+  for (const std::shared_ptr<Live>& live : live_) remove_process_memory(live->name);
   const Lives withdrawn = withdraw_registered();
   lock.unlock();
-  for (const std::shared_ptr<Live>& live : withdrawn)
-    if (const std::uint64_t holders = await_released(*live, until); holders != 0)
-      complain(*live, holders);
+  for (const std::shared_ptr<Live>& live : withdrawn) {
+    const std::uint64_t holders = table_.await_released(live->place, until);
+    if (holders != 0 || (!idle && live->uses != 0)) complain(*live, holders);
+  }
   lock.lock();
   news_.wait(lock, [this] { return releasing_ == 0; });
   windows_ = nullptr;
@@ -322,7 +269,14 @@ void Exports::close(base::TimePoint until) noexcept {
 
 void Exports::halt() noexcept {
   const std::lock_guard lock(mutex_);
-  if (windows_ == nullptr || std::exchange(halted_, true)) return;
+  if (windows_ == nullptr || halted_.exchange(true)) return;
+  news_.notify_all();
+}
+
+// Without the lock, a waiter that has looked would miss it.
+void Exports::let_go() noexcept {
+  if (holds_.fetch_sub(1) != 1 || !halted_) return;
+  const std::lock_guard lock(mutex_);
   news_.notify_all();
 }
 
@@ -339,27 +293,20 @@ Exports::Live* Exports::live_at(device::Address address) noexcept {
 }
 
 std::uint64_t Exports::everyone_else() const noexcept {
-  return (UINT64_MAX >> (most_ranks - ranks_.size())) & ~(std::uint64_t{1} << place_);
-}
-
-bool Exports::is_everywhere(const Live& live) const noexcept {
-  for (std::size_t place = 0; place < tables_.size(); ++place)
-    if (place != place_ && tables_[place]->mapped[place_][live.slot].load(
-                               std::memory_order_acquire) != live.generation)
-      return false;
-  return true;
+  return (UINT64_MAX >> (most_ranks - table_.ranks().size())) &
+         ~(std::uint64_t{1} << table_.place());
 }
 
 transports::WindowPlace Exports::find(const void* data, std::size_t bytes) noexcept {
   const auto address = reinterpret_cast<device::Address>(data);
   const std::lock_guard lock(mutex_);
   Live* const live = windows_ == nullptr ? nullptr : live_at(address);
-  if (live == nullptr || live->slot == most_exports) return {};
+  if (live == nullptr || live->place.slot == most_exports) return {};
   const std::uint64_t offset = address - live->address;
   if (offset > live->bytes || bytes > live->bytes - offset) return {};
-  if (is_everywhere(*live)) {
+  if (table_.is_everywhere(live->place)) {
     if (!live->memory) ++live->uses;
-    return {live->slot, live->generation, offset};
+    return {live->place.slot, live->place.generation, offset};
   }
   if (live->memory && live->told != everyone_else()) live->wanted = any_wanted_ = true;
   return {};
@@ -369,7 +316,7 @@ void Exports::ended(transports::WindowPlace place) noexcept {
   const std::lock_guard lock(mutex_);
   if (place.generation == 0 || place.slot >= slots_.size()) return;
   Live* const live = slots_[place.slot].get();
-  if (live == nullptr || live->generation != place.generation) return;
+  if (live == nullptr || live->place.generation != place.generation) return;
   if (--live->uses == 0 && live->registrations == 0) news_.notify_all();
 }
 
@@ -377,13 +324,14 @@ void Exports::ended(transports::WindowPlace place) noexcept {
 std::uint64_t Exports::send(const Live& live) const {
   const base::FileDescriptor descriptor(live.memory->export_descriptor());
   std::array<std::byte, export_message_bytes> message{};
-  base::store_little(message.data(), live.slot);
-  base::store_little(message.data() + 4, live.generation);
+  base::store_little(message.data(), live.place.slot);
+  base::store_little(message.data() + 4, live.place.generation);
   std::uint64_t told = live.told;
-  for (std::size_t place = 0; place < ranks_.size(); ++place) {
+  const std::vector<int>& ranks = table_.ranks();
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
     const std::uint64_t bit = std::uint64_t{1} << place;
-    if (place == place_ || (told & bit) != 0) continue;
-    const int error = windows_->pass_descriptor(ranks_[place], message, descriptor.get());
+    if (place == table_.place() || (told & bit) != 0) continue;
+    const int error = windows_->pass_descriptor(ranks[place], message, descriptor.get());
     // A rank that is gone needs nothing.
     if (error == EAGAIN || base::is_shortage(error)) break;
     told |= bit;

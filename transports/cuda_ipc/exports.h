@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,7 @@
 #include "base/clock.h"
 #include "device/gpus.h"
 #include "device/objects.h"
-#include "transports/cuda_ipc/table.h"
+#include "transports/cuda_ipc/own_table.h"
 #include "transports/transport.h"
 
 namespace rondo::cuda_ipc {
@@ -30,7 +31,8 @@ inline constexpr std::size_t export_message_bytes = 8;
 //   lives until the last rank has let go of it, so ranks may end in any order.
 // - Registered: the others open its handle as soon as they see it. The program may free it when the
 //   last registration has ended. So that end waits, for a bounded time, until no operation uses the
-//   memory here and no other rank has it open.
+//   memory here and no other rank has it open. After a failure it waits for the work that hold()
+//   has counted instead, because ended() is not called then.
 //
 // Threads: thread-safe. Locks: one mutex of its own, under which nothing blocks. allocate(),
 // register_memory(), send_wanted(), close() and the ends of memory and of registrations may block,
@@ -57,10 +59,16 @@ class Exports {
       std::shared_ptr<Exports> exports, std::shared_ptr<device::Gpus> gpus, int ordinal,
       std::span<std::byte> memory);
   // The others get no more descriptors, and the table is no longer used. Registered memory is
-  // withdrawn; waits until the others have let go of it, but not beyond `until`.
-  void close(base::TimePoint until) noexcept;
+  // withdrawn; waits until the others have let go of it, but not beyond `until`. idle: no work of
+  // this rank is under way on a GPU.
+  void close(bool idle, base::TimePoint until) noexcept;
   // Others may still use memory that is freed from now on, or registered memory that is withdrawn.
   void halt() noexcept;
+  // See GpuWindows. They do not block.
+  void hold() noexcept { holds_.fetch_add(1); }
+  void let_go() noexcept;
+  // After halt(): whether no work that was held is under way.
+  bool is_settled() const noexcept { return halted_ && holds_ == 0; }
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept;
   // See Windows::ended().
   void ended(transports::WindowPlace place) noexcept;
@@ -75,7 +83,7 @@ class Exports {
     std::shared_ptr<const device::SharedMemory> memory;  // null: registered
     device::Address address = 0;
     std::size_t bytes = 0;  // that were asked for; of the whole allocation if registered
-    std::uint32_t slot = most_exports, generation = 0;  // most_exports: none was free
+    OwnTable::Place place;
     bool wanted = false;
     std::uint64_t told = 0;  // the places of the ranks that have its descriptor, a bit for each
     std::uint64_t name = 0;  // in this process, of registered memory
@@ -83,42 +91,32 @@ class Exports {
     std::size_t uses = 0;  // by operations of this rank, while it is registered
   };
   using Lives = std::vector<std::shared_ptr<Live>>;
-  // What the table says of memory beside its generation.
-  struct Shown {
-    std::uint64_t bytes = 0;
-    device::Uuid gpu{};
-    device::IpcMemoryHandle handle{};
-  };
 
   std::shared_ptr<Live> register_range(const device::Gpu& gpu, std::span<std::byte> memory);
   bool register_known(device::Address address, std::shared_ptr<Live>& live) noexcept;
-  bool insert(const std::shared_ptr<Live>& live, const Shown& shown);
+  bool insert(const std::shared_ptr<Live>& live, const OwnTable::Shown& shown);
   void tell_full() const;
   void remove(const std::shared_ptr<Live>& live) noexcept;
   void release(const std::shared_ptr<Live>& live) noexcept;
   void withdraw(const Live& live) noexcept;
   Lives withdraw_registered() noexcept;
-  std::uint64_t await_released(const Live& live, base::TimePoint until) noexcept;
   void complain(const Live& live, std::uint64_t holders) const noexcept;
   Lives::iterator live_after(device::Address address) noexcept;
   Live* live_at(device::Address address) noexcept;
   std::uint64_t everyone_else() const noexcept;
-  bool is_everywhere(const Live& live) const noexcept;
   std::uint64_t send(const Live& live) const;
 
   std::mutex mutex_;
   std::condition_variable news_;  // for those who wait in release() and close()
   transports::Windows* windows_;  // null once closed
-  std::vector<int> ranks_;
-  std::size_t place_ = 0;       // of this rank among ranks_
-  std::vector<Table*> tables_;  // by place
-  std::uint32_t last_generation_ = 0;
+  OwnTable table_;
   Lives live_;  // by address
   // Registered memory that the table shows, also while its registration ends.
   std::array<std::shared_ptr<Live>, most_exports> slots_;
   std::size_t releasing_ = 0;  // threads in release() that use the tables
-  base::TimePoint releases_end_ = base::TimePoint::max();
-  bool halted_ = false, any_wanted_ = false, told_why_ = false, told_full_ = false;
+  std::atomic<bool> halted_{false};
+  std::atomic<int> holds_{0};
+  bool any_wanted_ = false, told_why_ = false, told_full_ = false;
 };
 
 }  // namespace rondo::cuda_ipc

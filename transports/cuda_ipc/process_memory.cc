@@ -26,22 +26,23 @@ Names& names() {
   return *all;
 }
 
-std::uint64_t random_name() {
-  std::uint64_t name = 0;
-  if (::getrandom(&name, sizeof name, 0) != static_cast<ssize_t>(sizeof name))
-    throw Error(Errc::system, "getrandom: " + std::generic_category().message(errno));
-  return name;
-}
-
 }  // namespace
+
+std::uint64_t random_word() {
+  std::uint64_t word = 0;
+  while (word == 0)
+    if (::getrandom(&word, sizeof word, 0) != static_cast<ssize_t>(sizeof word))
+      throw Error(Errc::system, "getrandom: " + std::generic_category().message(errno));
+  return word;
+}
 
 std::uint64_t add_process_memory(const ProcessMemory& memory) {
   std::uint64_t name = 0;
   Names& all = names();
   do {
-    name = random_name();
+    name = random_word();
     const std::lock_guard lock(all.mutex);
-    if (name == 0 || !all.memory.emplace(name, memory).second) name = 0;
+    if (!all.memory.emplace(name, memory).second) name = 0;
   } while (name == 0);
   return name;
 }
@@ -51,11 +52,16 @@ void remove_process_memory(std::uint64_t name) noexcept {
   names().memory.erase(name);
 }
 
-std::optional<ProcessMemory> find_process_memory(std::uint64_t name) {
+// The importer has written its identity where the owner sees it only if they share a communicator.
+std::optional<ProcessMemory> find_process_memory(std::uint64_t name, const Importer& importer) {
   const std::lock_guard lock(names().mutex);
   const auto found = names().memory.find(name);
   if (found == names().memory.end()) return {};
-  return found->second;
+  const ProcessMemory& memory = found->second;
+  if (memory.rank != importer.owner || importer.place >= memory.ranks.size() ||
+      memory.ranks[importer.place]->identity.load(std::memory_order_acquire) != importer.identity)
+    return {};
+  return memory;
 }
 
 }  // namespace rondo::cuda_ipc

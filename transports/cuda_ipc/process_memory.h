@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "device/driver.h"
+#include "transports/cuda_ipc/table.h"
 
 namespace rondo::cuda_ipc {
 
@@ -21,13 +23,22 @@ struct ProcessMemory {
   int rank = 0;  // that has registered it
   device::Address address = 0;
   std::size_t bytes = 0;
-  device::Ordinal ordinal = 0;  // of its GPU
+  device::Ordinal ordinal = 0;    // of its GPU
+  std::span<Table* const> ranks;  // of its communicator, as it sees them; valid until it is removed
+};
+// Who looks for memory: the owner's rank, and the place and the identity of this rank.
+struct Importer {
+  int owner = 0;
+  std::size_t place = 0;
+  std::uint64_t identity = 0;
 };
 
+std::uint64_t random_word();  // not 0; throws Error(system)
 // Gives the memory a name, which is random and not 0. Throws Error(system) and std::bad_alloc.
 std::uint64_t add_process_memory(const ProcessMemory& memory);
 void remove_process_memory(std::uint64_t name) noexcept;
-// No value: no rank of this process has registered such memory.
-std::optional<ProcessMemory> find_process_memory(std::uint64_t name);
+// No value: the owner is no rank of this process, or has not registered such memory in the
+// communicator in which the importer has this place.
+std::optional<ProcessMemory> find_process_memory(std::uint64_t name, const Importer& importer);
 
 }  // namespace rondo::cuda_ipc

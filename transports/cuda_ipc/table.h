@@ -35,6 +35,8 @@ struct ExportEntry {
 inline constexpr std::uint32_t only_open = std::uint32_t{1} << 31;
 
 struct Table {
+  // Random, and never 0: which rank of which communicator this is, of all that a process has seen.
+  std::atomic<std::uint64_t> identity;
   // A thread of this rank sleeps on it. A call means that there may be memory to let go of.
   base::WakeWord news;
   std::atomic<std::uint32_t> registrations;  // how many there have been

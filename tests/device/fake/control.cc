@@ -59,6 +59,11 @@ FAKE_EXPORT void rondo_fake_fail(const char* function, unsigned nth, int times, 
   fail_calls(function, nth, times, status);
 }
 
+FAKE_EXPORT void rondo_fake_stall(const char* function, int on) {
+  const Quiet quiet;
+  stall_calls(function, on != 0);
+}
+
 FAKE_EXPORT void rondo_fake_fail_work(unsigned nth, int status) {
   const Quiet quiet;
   executor().fail_work(nth, status);

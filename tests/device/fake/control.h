@@ -121,6 +121,10 @@ class FakeCuda {
   void fail(const char* function, unsigned nth, int times, int status) const {
     find<void(const char*, unsigned, int, int)>("rondo_fake_fail")(function, nth, times, status);
   }
+  // While on, calls of the function do not return. Only for functions that may block.
+  void stall(const char* function, bool on) const {
+    find<void(const char*, int)>("rondo_fake_stall")(function, on);
+  }
   // The nth work that runs from now breaks its GPU instead.
   void fail_work(unsigned nth, int status) const {
     find<void(unsigned, int)>("rondo_fake_fail_work")(nth, status);

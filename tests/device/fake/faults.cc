@@ -2,8 +2,10 @@
 #include "faults.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +24,8 @@ struct Faults {
   std::mutex mutex;
   std::vector<Failure> failures;
   std::map<std::string, unsigned long, std::less<>> calls;
+  std::set<std::string, std::less<>> stalled;
+  std::condition_variable news;
 };
 Faults& faults() {
   static Faults& all = *[] {
@@ -77,10 +81,21 @@ void count_call() {
   all_calls.fetch_add(1);
 }
 
+void stall_calls(const std::string& function, bool on) {
+  const std::lock_guard lock(faults().mutex);
+  if (on)
+    faults().stalled.insert(function);
+  else
+    faults().stalled.erase(function);
+  faults().news.notify_all();
+}
+
 void may_block(const char* function) {
   ++blocking_count;
   if (blocking_is_forbidden)
     stop_test(std::string(function) + " may block, and this thread must not block here");
+  std::unique_lock lock(faults().mutex);
+  faults().news.wait(lock, [&] { return !faults().stalled.contains(function); });
 }
 
 void forbid_blocking(bool on) {

@@ -15,7 +15,9 @@ void count_call();
 int next_failure(const char* function);
 unsigned long calls_of(const std::string& function);
 
-// The function may block in CUDA. Aborts if the thread forbids it.
+// While on, calls of this function, which may block, do.
+void stall_calls(const std::string& function, bool on);
+// The function may block in CUDA, and does while it is stalled. Aborts if the thread forbids it.
 void may_block(const char* function);
 void forbid_blocking(bool on);
 unsigned long blocking_calls();

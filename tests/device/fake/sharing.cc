@@ -244,7 +244,9 @@ Status open_handle(Address* address, const rondo::device::IpcMemoryHandle& handl
   if (given.process == ::getpid()) return invalid_context;  // as CUDA does
   bool is_open = false;
   memory().for_each([&](Region& region) {
-    if (region.origin != Origin::opened || region.storage->inode() != given.inode) return;
+    if (region.origin != Origin::opened || region.storage->inode() != given.inode ||
+        region.context != context)
+      return;
     is_open = true;
     ++region.opened;
     *address = region.base;
