@@ -95,6 +95,7 @@ void check_has_norm(DType type) {
 }
 
 double square_sum(const void* elements, DType type, std::size_t count) {
+  check_has_norm(type);
   BlockTotal total;
   for_each_block(elements, type, count, [&total](double sum) { total.add(sum); });
   return total.total();

@@ -31,7 +31,7 @@ double total_of(std::span<const double> blocks) noexcept;
 
 // Throws Error(invalid_argument) for types that sum_squares() does not take.
 void check_has_norm(DType type);
-// The sum of the squares of a whole gradient.
+// The sum of the squares of a whole gradient. Throws as check_has_norm() does.
 double square_sum(const void* elements, DType type, std::size_t count);
 
 }  // namespace rondo::grad
