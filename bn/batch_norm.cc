@@ -110,7 +110,7 @@ void begin_backward_of(std::span<Layer* const> layers, std::span<const Activatio
   check_free(layers, Pass::backward);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i]->check_backward(layers[i]->last(), xs[i], dys[i]);
-    layers[i]->check_backward_fusion(xs[i], dys[i], fusion);
+    layers[i]->check_backward_fusion(layers[i]->last(), xs[i], dys[i], fusion);
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i]->begin_backward(layers[i]->last(), xs[i], dys[i], fusion);
@@ -154,7 +154,7 @@ void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x
     layer.check_output(x, *dx, "dx");
     layer.check_output(dy, *dx, "dx");
   }
-  layer.check_backward_fusion(x, dy, fusion);
+  layer.check_backward_fusion(pass, x, dy, fusion);
   if (dx != nullptr) layer.check_fused_output(*dx, fusion, Pass::backward);
   layer.check_gradients(gradients);
   if (dx == nullptr || pass.source != Source::all_ranks) {

@@ -112,7 +112,7 @@ class Layer {
   void check_gradients(const BatchNormGradients& gradients) const;
   void check_forward_fusion(const Activations& x, const BatchNormFusion& fusion) const;
   void check_forward_fusion(const BatchNormFusion& fusion) const;  // of the pass under way
-  void check_backward_fusion(const Activations& x, const Activations& dy,
+  void check_backward_fusion(const PassRecord& pass, const Activations& x, const Activations& dy,
                              const BatchNormFusion& fusion) const;
   // out: y or dx.
   void check_fused_output(const Activations& out, const BatchNormFusion& fusion, Pass pass) const;

@@ -40,6 +40,7 @@ void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activati
   shared_->local_calls().evaluations.note(options_.name);
   pass.source = options_.track_running ? Source::running : Source::own_batch;
   pass.count = 0;
+  pass.relu = fusion.relu;
   if (gpu_ != nullptr) return evaluate_on_gpu(pass, x, y, fusion);
   if (x.samples == 0) return;
   if (options_.track_running) {

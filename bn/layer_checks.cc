@@ -78,9 +78,15 @@ void Layer::check_fused_output(const Activations& out, const BatchNormFusion& fu
                             who()));
 }
 
-void Layer::check_backward_fusion(const Activations& x, const Activations& dy,
-                                  const BatchNormFusion& fusion) const {
+void Layer::check_backward_fusion(const PassRecord& pass, const Activations& x,
+                                  const Activations& dy, const BatchNormFusion& fusion) const {
   check_forward_fusion(x, fusion);
+  if (fusion.relu != pass.relu)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: backward {} a ReLU, but {} was {} one: give both the same "
+                            "BatchNormFusion::relu",
+                            who(), fusion.relu ? "has" : "is without", origin_of(pass),
+                            pass.relu ? "with" : "without"));
   if (fusion.add.data != nullptr) check_output(dy, fusion.add, "dz");
   if (!fusion.relu || x.samples == 0) return;
   if (fusion.y.data == nullptr)

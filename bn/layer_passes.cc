@@ -55,6 +55,7 @@ bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
 void Layer::end_forward(const Activations& y, const BatchNormFusion& fusion) {
   last_->ready = true;
   last_->in_place = x_.samples > 0 && y.data == x_.data;
+  last_->relu = fusion.relu;
   if (gpu_ != nullptr) return end_forward_on_gpu(y, fusion);
   last_->count = global_.count;
   if (global_.count == 0) return;

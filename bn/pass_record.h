@@ -28,6 +28,7 @@ struct PassRecord {
   Source source = Source::all_ranks;
   bool ready = false;         // the forward pass has ended well
   bool in_place = false;      // y lay over x
+  bool relu = false;          // y was put through a ReLU
   std::uint64_t step = 0;     // the layer's forward passes in training, this one included
   std::uint64_t history = 0;  // Layer::history() after the forward pass
   std::size_t samples = 0, spatial = 0;  // of this rank

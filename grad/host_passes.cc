@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/host_passes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -150,9 +152,14 @@ void HostPasses::add_up_squares(std::span<const BlockSums> gradients) {
   squares_.back() = total_of(std::span(squares_).first(gradients.size()));
 }
 
-void HostPasses::clip(double max_norm, double other_squares, std::span<const ClipRange> ranges,
-                      void*) {
-  const double factor = clip_factor_of_squares(squares_.back() + other_squares, max_norm);
+void HostPasses::check_counted(const Buffer& gradient) const {
+  setup_.refuse(fmt::format(
+      "count_in_norm(): the gradient is on GPU {}, but buckets are in host memory; copy it there",
+      gradient.device));
+}
+
+void HostPasses::clip(double max_norm, std::span<const ClipRange> ranges, void*) {
+  const double factor = clip_factor_of_squares(squares_.back() + counted_, max_norm);
   if (factor == 1) return;
   for (const auto& [arena, piece] : ranges) {
     const DType type = setup_.layout.arenas[arena].type;

@@ -52,7 +52,7 @@ std::vector<std::size_t> GradientNorms::shared_blocks(std::size_t parameter) con
 
 void GradientNorms::begin_step() {
   std::fill(counted_.begin(), counted_.end(), true);
-  other_squares_ = 0;
+  setup_.passes->forget_counted();
 }
 
 void GradientNorms::add(std::size_t parameter, std::size_t first, std::size_t end) {
@@ -124,13 +124,18 @@ void GradientNorms::check_wanted(std::string_view call) const {
   if (!setup_.options.norms) setup_.refuse(fmt::format("{} needs GradientOptions::norms", call));
 }
 
-void GradientNorms::count(const Buffer& gradient) {
+void GradientNorms::count(const Buffer& gradient, void* stream) {
   check_wanted("count_in_norm()");
-  if (gradient.device >= 0)
-    setup_.refuse("count_in_norm(): the gradient is in device memory; copy it to the host");
   if (gradient.data == nullptr && gradient.count != 0)
     setup_.refuse("count_in_norm(): the gradient is null");
-  other_squares_ += square_sum(gradient.data, gradient.type, gradient.count);
+  check_has_norm(gradient.type);
+  if (gradient.count == 0) return;
+  if (gradient.device < 0) {
+    setup_.passes->count(square_sum(gradient.data, gradient.type, gradient.count), stream);
+    return;
+  }
+  setup_.passes->check_counted(gradient);
+  setup_.passes->count(gradient, stream);
 }
 
 double GradientNorms::norm(std::size_t parameter) const {
@@ -141,7 +146,7 @@ double GradientNorms::norm(std::size_t parameter) const {
 
 double GradientNorms::norm() const {
   check_wanted("norm()");
-  return std::sqrt(setup_.passes->squares().back() + other_squares_);
+  return std::sqrt(setup_.passes->squares().back() + setup_.passes->counted());
 }
 
 }  // namespace rondo::grad

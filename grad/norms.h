@@ -32,12 +32,11 @@ class GradientNorms {
   // Adds up what a bucket has brought. Call it again for all buckets when one has changed.
   void add(std::size_t bucket);
   void end_step();  // after the last bucket, and again when one has changed
-  // A gradient outside of the buckets.
-  void count(const Buffer& gradient);
+  // A gradient outside of the buckets. stream: of one on a GPU.
+  void count(const Buffer& gradient, void* stream);
 
   double norm() const;
   double norm(std::size_t parameter) const;
-  double other_squares() const noexcept { return other_squares_; }  // of what count() was given
   // The gradients that count. Valid until the next call.
   std::span<const ClipRange> counted_ranges();
   void check_wanted(std::string_view call) const;
@@ -59,7 +58,6 @@ class GradientNorms {
   std::vector<SquareRange> ranges_;  // of the bucket that is being added
   std::vector<BlockSums> sums_;      // by parameter
   std::vector<ClipRange> clipped_;
-  double other_squares_ = 0;  // of gradients that are not in buckets
 };
 
 }  // namespace rondo::grad

@@ -219,7 +219,7 @@ void check_parameters(Communicator& communicator, std::span<const Parameter> par
 
 void broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                           int root) {
-  grad::ValueCopies copies;
+  grad::ValueCopies copies(communicator);
   grad::check_lists(communicator, parameters,
                     problem_of_values(communicator, copies, parameters, root));
   const bool is_root = communicator.rank() == root;

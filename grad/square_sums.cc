@@ -87,11 +87,15 @@ double total_of(std::span<const double> blocks) noexcept {
   return total.total();
 }
 
-double square_sum(const void* elements, DType type, std::size_t count) {
+void check_has_norm(DType type) {
   if (type != DType::f64 && type != DType::f32 && type != DType::f16 && type != DType::bf16)
     throw Error(Errc::invalid_argument,
                 fmt::format("norm: gradients of type {} have no norm; use f64, f32, f16 or bf16",
                             name_of(type)));
+}
+
+double square_sum(const void* elements, DType type, std::size_t count) {
+  check_has_norm(type);
   BlockTotal total;
   for_each_block(elements, type, count, [&total](double sum) { total.add(sum); });
   return total.total();

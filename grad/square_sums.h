@@ -29,7 +29,9 @@ class BlockTotal {
 };
 double total_of(std::span<const double> blocks) noexcept;
 
-// The sum of the squares of a whole gradient. Throws Error(invalid_argument) for other types.
+// Throws Error(invalid_argument) for types that sum_squares() does not take.
+void check_has_norm(DType type);
+// The sum of the squares of a whole gradient. Throws as check_has_norm() does.
 double square_sum(const void* elements, DType type, std::size_t count);
 
 }  // namespace rondo::grad

@@ -195,13 +195,19 @@ void GradientBuckets::State::begin_accumulation() {
   ++accumulations_;
 }
 
-void GradientBuckets::State::count_in_norm(const Buffer& gradient) {
+void GradientBuckets::State::count_in_norm(const Buffer& gradient, void* stream) {
   failure_.check();
   if (collector_.phase() != Phase::idle)
     setup_.refuse(
         fmt::format("count_in_norm() in step {}: call it after finish(), which resets the norms",
                     collector_.step()));
-  finisher_.norms().count(gradient);
+  setup_.passes->check_stream("count_in_norm()", stream);
+  try {
+    finisher_.norms().count(gradient, stream);
+  } catch (const Error& error) {
+    if (error.code() == Errc::system) failure_.keep_current(collector_.step());
+    throw;
+  }
 }
 
 void GradientBuckets::State::clip(double max_norm, void* stream) {
@@ -219,8 +225,7 @@ void GradientBuckets::State::clip(double max_norm, void* stream) {
         fmt::format("clip(): the largest norm is {}, but it cannot be negative or NaN", max_norm));
   setup_.passes->check_stream("clip()", stream);
   try {
-    setup_.passes->clip(max_norm, finisher_.norms().other_squares(),
-                        finisher_.norms().counted_ranges(), stream);
+    setup_.passes->clip(max_norm, finisher_.norms().counted_ranges(), stream);
   } catch (...) {
     failure_.keep_current(collector_.step());
     throw;

@@ -46,6 +46,9 @@ std::span<const int> Communicator::local_ranks() const noexcept {
 std::string Communicator::address() const {
   return state_->address();
 }
+std::chrono::milliseconds Communicator::deadline() const noexcept {
+  return state_->options().deadline;
+}
 
 std::string Communicator::describe_peer(int peer) const {
   return state_->describe_peer(peer);

@@ -56,11 +56,6 @@ DeviceChoice DeviceChoice::parse(const std::string& text, Operation operation) {
   if (parts.empty() || parts.front() != "cuda" || parts.size() > 2 || text.back() == ':')
     throw UsageError(fmt::format(
         "--device {}: unknown; possible: cpu, cuda (all GPUs), cuda:0,1 (these GPUs)", text));
-  if (operation == Operation::one_way())
-    throw UsageError(fmt::format(
-        "--device {}: messages in one direction are measured in host memory only; leave out "
-        "--one-way or --device",
-        text));
   if (operation == Collective::barrier)
     throw UsageError(
         fmt::format("--device {}: a barrier has no buffers; leave the flag out", text));

@@ -250,7 +250,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "receives from the previous one)");
   command.add_flag("--one-way", flags.one_way,
                    "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
-                   "and the latency of one: half of its round trip");
+                   "and the latency of one: half of its round trip; also with --device cuda");
   add("--window", flags.window,
       "With --one-way: messages of an iteration, which are all under way at once (default 64)");
   add("-b,--minbytes", flags.min_bytes,

@@ -226,8 +226,8 @@ void Measurement::measure_calls(Row& row, const Operands& first) {
 }
 
 void Measurement::measure_one_way(Row& row, const Operands& first) {
-  OneWay messages(communicator_, pattern_, {first.in, first.out, distance_, works_.size()}, fresh_,
-                  checked_);
+  OneWay messages(communicator_, pattern_, {first.in, first.out, distance_, works_.size()},
+                  {in_, out_, call_options_}, fresh_, checked_);
   const auto check = [&] { return messages.count_wrong(); };
   const auto stream = iterations_.measure([&] { return messages.stream(); }, check);
   const auto ping_pong = iterations_.measure([&] { return messages.ping_pong(); }, check);

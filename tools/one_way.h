@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tools/bench_memory.h"
 #include "tools/pattern.h"
 
 namespace rondo::tools {
@@ -22,10 +23,16 @@ class OneWay {
     std::size_t distance = 0;
     std::uint64_t count = 1;
   };
+  // Where these buffers are. The two outlive the object.
+  struct Place {
+    BenchMemory& in;
+    BenchMemory& out;
+    OpOptions options{};  // of each message; on a GPU with its stream
+  };
   // fresh: the data is written before every iteration. checked, which needs fresh: what an
   // iteration must bring is poisoned before it.
-  OneWay(Communicator& communicator, const Pattern& pattern, const Messages& messages, bool fresh,
-         bool checked);
+  OneWay(Communicator& communicator, const Pattern& pattern, const Messages& messages,
+         const Place& place, bool fresh, bool checked);
 
   // Runs one iteration after a barrier, which is not timed. Each returns microseconds on rank 0,
   // and 0 on rank 1. In a stream, rank 1 has called its receives before rank 0 sends, and answers
@@ -34,18 +41,20 @@ class OneWay {
   // Half of the round trip of one message to rank 1 and of another one back.
   double ping_pong();
   // The wrong elements that the last iteration left on this rank.
-  std::uint64_t count_wrong() const;
+  std::uint64_t count_wrong();
 
  private:
   bool is_first() const { return communicator_.rank() == 0; }
   int peer() const { return is_first() ? 1 : 0; }
   Buffer place(const Buffer& first, std::size_t message) const;
+  std::size_t bytes_of_first(std::size_t messages) const;
   void write(std::size_t messages, bool sends, bool receives);
   void round_trip(const Buffer& in, const Buffer& out);
 
   Communicator& communicator_;
   const Pattern& pattern_;
   const Messages messages_;
+  const Place place_;
   const bool fresh_, checked_;
   std::vector<Work> works_;    // the messages of a stream
   std::size_t received_ = 0;   // messages that the last iteration brought to this rank

@@ -3,20 +3,27 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include <rondo/error.h>
 
 namespace rondo::grad {
 
-void await_gpu(const device::Gpu& gpu, const device::Event& event, std::string_view what) {
-  constexpr std::chrono::milliseconds longest_wait{60'000};
-  const device::Status status = device::wait_for(event, longest_wait);
+GpuWait gpu_wait(const Communicator& communicator, std::string_view operation,
+                 std::chrono::milliseconds deadline) noexcept {
+  if (deadline.count() > 0)
+    return {communicator.rank(), operation, deadline, "GradientOptions::deadline"};
+  return {communicator.rank(), operation, communicator.deadline(), "Options::deadline"};
+}
+
+void await_gpu(const device::Gpu& gpu, const device::Event& event, const GpuWait& wait,
+               std::string_view what) {
+  const device::Status status = device::wait_for(event, wait.deadline);
   if (status == device::not_ready)
-    throw Error(Errc::system,
-                fmt::format("GPU {} has not done {} in {} s: the program's work before them keeps "
-                            "it busy, or it hangs",
-                            gpu.ordinal(), what, longest_wait.count() / 1000));
+    throw Error(Errc::deadline_exceeded,
+                fmt::format("rank {}: {}: GPU {} has not done {} within the deadline of {} ms: "
+                            "work that the program enqueued before keeps it busy, or hangs; find "
+                            "that work, or set a longer {}",
+                            wait.rank, wait.operation, gpu.ordinal(), what, wait.deadline.count(),
+                            wait.setting));
   gpu.check(status, what);
 }
 

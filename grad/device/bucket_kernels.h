@@ -12,6 +12,7 @@
 #include "device/objects.h"
 #include "grad/device/arguments.h"
 #include "grad/device/clip.h"
+#include "grad/device/squares.h"
 #include "grad/parameter_check.h"
 
 namespace rondo::grad {
@@ -30,12 +31,13 @@ enum class BucketKernel : std::uint8_t {
   squares_f16,
   squares_bf16,
   add_blocks,
+  count_squares,
   clip_f64,
   clip_f32,
   clip_f16,
   clip_bf16
 };
-inline constexpr std::size_t bucket_kernels = 16;
+inline constexpr std::size_t bucket_kernels = 17;
 // The kernels for gradients of this type.
 BucketKernel squares_kernel(DType type) noexcept;
 BucketKernel clip_kernel(DType type) noexcept;
@@ -51,6 +53,7 @@ class BucketKernels {
   // Enqueues a launch. The context is current. Throws Error(system).
   void launch(BucketKernel kernel, const PieceArguments& arguments,
               device::StreamHandle stream) const;
+  void launch_count(const CountArguments& arguments, device::StreamHandle stream) const;
   void launch_clip(DType type, const ClipArguments& arguments, device::StreamHandle stream) const;
 
  private:

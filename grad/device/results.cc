@@ -4,17 +4,16 @@
 #include <algorithm>
 #include <cstring>
 
-#include "grad/device/await.h"
-
 namespace rondo::grad {
 
 Results::Results(const Setup& setup, const device::Gpu& gpu)
     : gpu_(gpu),
       squares_(setup.options.norms ? setup.parameters.size() + 1 : 0),
+      doubles_(squares_ == 0 ? 0 : squares_ + 1),
       sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
       words_(sizes_ == 0 ? 0 : sizes_ + setup.layout.buckets.size() + 1),
       memory_(gpu,
-              std::max(squares_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
+              std::max(doubles_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
       host_(gpu, memory_.bytes()),
       fetched_(gpu) {
   std::memset(host_.data(), 0, host_.bytes());
@@ -35,9 +34,9 @@ void Results::fetch(device::StreamHandle stream) {
   pending_ = true;
 }
 
-void Results::await() {
+void Results::await(const GpuWait& wait) {
   if (!pending_) return;
-  await_gpu(gpu_, fetched_, "the gradients' kernels");
+  await_gpu(gpu_, fetched_, wait, "the gradients' kernels");
   pending_ = false;
 }
 

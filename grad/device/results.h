@@ -7,6 +7,7 @@
 
 #include "device/objects.h"
 #include "grad/device/arguments.h"
+#include "grad/device/await.h"
 #include "grad/setup.h"
 
 namespace rondo::grad {
@@ -21,12 +22,16 @@ class Results {
  public:
   Results(const Setup& setup, const device::Gpu& gpu);
 
-  // On the GPU. After the squares of all parameters comes the sum of them.
+  // On the GPU. After the squares of all parameters comes the sum of them, then that of gradients
+  // that are not in buckets.
   std::byte* square_at(std::size_t parameter) const noexcept {
     return at(parameter * sizeof(double));
   }
+  double* counted_at() const noexcept {
+    return reinterpret_cast<double*>(at(squares_ * sizeof(double)));
+  }
   std::uint32_t* sizes_at() const noexcept {
-    return reinterpret_cast<std::uint32_t*>(at(squares_ * sizeof(double)));
+    return reinterpret_cast<std::uint32_t*>(at(doubles_ * sizeof(double)));
   }
   std::uint32_t* overflow_at(std::size_t bucket) const noexcept {
     return sizes_at() + sizes_ + bucket;
@@ -36,14 +41,15 @@ class Results {
 
   // Copies all to the host, in the stream.
   void fetch(device::StreamHandle stream);
-  // Waits for the last fetch().
-  void await();
+  // Waits for the last fetch(). Throws what await_gpu() throws.
+  void await(const GpuWait& wait);
   // What it has brought; at first zeros.
   std::span<const double> squares() const noexcept {
     return {reinterpret_cast<const double*>(host_.data()), squares_};
   }
+  double counted() const noexcept { return squares().data()[squares_]; }
   std::span<const float> sizes() const noexcept {
-    return {reinterpret_cast<const float*>(host_.data() + squares_ * sizeof(double)), sizes_};
+    return {reinterpret_cast<const float*>(host_.data() + doubles_ * sizeof(double)), sizes_};
   }
   bool overflowed(std::size_t bucket) const noexcept {
     return sizes().data()[sizes_ + bucket] != 0;
@@ -55,7 +61,8 @@ class Results {
   }
 
   const device::Gpu& gpu_;
-  const std::size_t squares_, sizes_, words_;  // words: sizes, overflows by bucket, one more
+  // doubles: squares, one more; words: sizes, overflows by bucket, one more
+  const std::size_t squares_, doubles_, sizes_, words_;
   device::DeviceMemory memory_;
   device::PinnedMemory host_;
   device::Event fetched_;

@@ -62,7 +62,7 @@ void ValueCopies::wait(int device) {
   device::Event copied(gpu);
   const device::Current current(gpu);
   gpu.check(copied.record(nullptr), "cuEventRecord");
-  await_gpu(gpu, copied, "the parameters' copies");
+  await_gpu(gpu, copied, gpu_wait(communicator_, "broadcast_parameters"), "the parameters' copies");
 }
 
 bool ValueCopies::settle(int device) noexcept {

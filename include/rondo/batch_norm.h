@@ -34,7 +34,8 @@ struct Activations {
 };
 
 // What a layer on a GPU does in the pass that normalizes: y = relu(normalized x + z). The same on
-// all ranks, and in forward and backward of one pass.
+// all ranks, and in forward and backward of one pass. Backward throws Error(invalid_argument) if
+// `relu` is not that of its forward pass.
 struct BatchNormFusion {
   bool relu = false;  // NaN stays NaN
   // forward: z. backward: where dz goes, which is dy behind the ReLU. No data: none.

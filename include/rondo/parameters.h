@@ -31,7 +31,8 @@ RONDO_API void check_parameters(Communicator& communicator, std::span<const Para
 
 // Copies root's values to all ranks, after check_parameters. Collective. Throws Error. A parameter
 // is on a GPU on all ranks, or in host memory on all; values on a GPU are complete when its legacy
-// default stream has reached the call, and arrive before it returns.
+// default stream has reached the call, and arrive before it returns. Waits for a GPU end at the
+// communicator's deadline.
 RONDO_API void broadcast_parameters(Communicator& communicator,
                                     std::span<const Parameter> parameters, int root = 0);
 

@@ -124,6 +124,25 @@ class Bench(unittest.TestCase):
             self.assertEqual({row["algorithm"] for row in record["results"]}, {"direct"})
             self.assertEqual({row["wrong"] for row in record["results"]}, {0})
 
+    def test_messages_in_one_direction(self):
+        small = "leaks=fail,gpus=2,memory_mib=256"
+        for transport, memory, more in (("shm", ["--allocate"], []), ("tcp", [], []), ("shm", [], ["--no-ceiling"])):
+            with self.subTest(transport=transport, memory=memory, more=more):
+                result = self.bench("sendrecv", "--one-way", "--window", 3, "--device", "cuda", "-b", 12, "-e", "120000", "-f", 100,
+                                    "--transport", transport, *memory, *more, *QUICK, "--json", "-", settings=small)
+                document = json.loads(result.stdout)
+                self.assertEqual((document["operation"], document["ranks"], document["window"]), ("sendrecv_one_way", 2, 3))
+                self.assertEqual((document["device"], document["staging"]), ("cuda", "pinned host memory"))
+                self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
+                for row in document["results"]:
+                    self.assertEqual((row["wrong"], row["algorithm"]), (0, "messages"))
+                    self.assertGreater(row["latency_p50_us"], 0)
+                    self.assertEqual(row["ceiling_of"], "none" if more else "gpu")
+                    if not more:
+                        # One rank loads the message and the other one stores it.
+                        percent = 100 * 2 * row["bytes"] / row["p50_us"] / 1e3 / row["ceiling"]
+                        self.assertAlmostEqual(row["ceiling_percent"], percent, places=3)
+
     def test_a_wrong_result_is_found(self):
         """A GPU that loses a copy: an operation fails, or the check finds it."""
         result = rondo("bench", "--device", "cuda", "--ranks", 2, "-b", "64K", "-e", "64K", "--no-ceiling", *QUICK,

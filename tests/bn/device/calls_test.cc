@@ -463,7 +463,7 @@ TEST_CASE("bn on a GPU: what is refused") {
             [&] { host.bind_parameters(layer.gamma(), layer.beta()); });
     refused(Errc::unsupported, "it computes on the processor, where nothing is fused",
             [&] { host.forward(on_host.view(), on_host.view(), {.relu = true}); });
-    layer.forward(x.view(), y.view());
+    layer.forward(x.view(), y.view(), {.relu = true});
     refused(Errc::invalid_argument, "backward of a ReLU needs the y",
             [&] { layer.backward(x.view(), y.view(), y.view(), {.relu = true}); });
     SyncBatchNorm* const both[] = {&layer, &host};
@@ -550,6 +550,48 @@ TEST_CASE("bn on a GPU: outputs of a fused pass that overlap are refused") {
     refused(Errc::invalid_argument, "dx overlaps y in part",
             [&] { layer.backward(x.view(), dy.view(), one, {.relu = true, .y = shifted}); });
     layer.backward(x.view(), dy.view(), dx.view(), {.relu = true, .y = y.view()});
+    settle(on, stream);
+  }));
+}
+
+// A backward pass without the ReLU of its forward pass, or with one that was not there, would give
+// wrong gradients.
+TEST_CASE("a ReLU in only one of forward and backward is refused on a GPU") {
+  const bool forward = GENERATE(false, true);
+  CHECK_NOTHROW(run_on_gpus(setup_of(2), "relu", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu());
+    SyncBatchNorm layer(c, channels, {.name = "bn", .device = on.gpu().ordinal()});
+    SyncBatchNorm* const list[] = {&layer};
+    layer.set_stream(stream.get());
+    GpuTensor x(on, part(batch_of(1, 2), c.rank())), y(on, blank()), dy(on, blank()),
+        dx(on, blank());
+    const BatchNormFusion relu{.relu = true, .y = y.view()};
+    const BatchNormFusion there = forward ? relu : BatchNormFusion{},
+                          back = forward ? BatchNormFusion{} : relu;
+    const Activations xs[] = {x.view()}, dys[] = {dy.view()};
+    const BatchNormGradients into{layer.gamma_gradient(), layer.beta_gradient(), true};
+    const auto wrong = [&](const std::string& pass, const std::function<void()>& call) {
+      refused(Errc::invalid_argument,
+              "rank " + std::to_string(c.rank()) + ": batch norm layer bn: backward " +
+                  (forward ? "is without" : "has") + " a ReLU, but " + pass + " was " +
+                  (forward ? "with" : "without") + " one: give both the same BatchNormFusion::relu",
+              call);
+    };
+    layer.forward(x.view(), y.view(), there);
+    wrong("the last forward pass", [&] { layer.backward(x.view(), dy.view(), dx.view(), back); });
+    if (forward)
+      wrong("the last forward pass", [&] { SyncBatchNorm::begin_backward(list, xs, dys); });
+    // Nothing has begun, so the right one goes on.
+    layer.backward(x.view(), dy.view(), dx.view(), there);
+    layer.forward(x.view(), y.view(), there);
+    const BatchNormPass taken = layer.take_pass();
+    wrong("the forward pass of step 2",
+          [&] { layer.backward(taken, x.view(), dy.view(), dx.view(), into, back); });
+    layer.backward(taken, x.view(), dy.view(), dx.view(), into, there);
+    const BatchNormPass evaluated = layer.evaluate_pass(x.view(), y.view(), there);
+    wrong("the evaluation",
+          [&] { layer.backward(evaluated, x.view(), dy.view(), dx.view(), into, back); });
+    layer.backward(evaluated, x.view(), dy.view(), dx.view(), into, there);
     settle(on, stream);
   }));
 }
