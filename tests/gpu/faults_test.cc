@@ -36,7 +36,7 @@ struct Scenario {
     setup.over = draw.one_of({Over::mem, Over::mem, Over::tcp, Over::shm});
     setup.seed = seed;
     setup.options.staging_bytes = draw.one_of<std::size_t>({100'000, 1'000'000});
-    setup.options.deadline = 1s;
+    setup.options.deadline = short_deadline;
     kind = draw.one_of({Kind::function, Kind::function, Kind::function, Kind::work, Kind::work,
                         Kind::gpu, Kind::held, Kind::abort});
     calls = 1 + draw(4);

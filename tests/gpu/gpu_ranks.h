@@ -17,8 +17,12 @@
 #include "device/gpus.h"
 #include "support/gpu_memory.h"
 #include "support/ranks.h"
+#include "support/tsan.h"
 
 namespace rondo::testing {
+
+// For operations of which some reach it. Others end within it, also on a machine with other work.
+inline constexpr std::chrono::milliseconds short_deadline{under_tsan ? 5000 : 1500};
 
 // What a rank uses: its GPU, and copies to and from it.
 struct OnGpu {

@@ -41,8 +41,10 @@ void expect_deadline(const std::string& setting, const std::function<void()>& ca
   for (const std::string& part :
        {std::string("rank 0: gradient buckets "),
         " (3 parameters, first 'p0'): GPU 0 has not done the gradients' kernels within the "
-        "deadline of 400 ms: work that the program enqueued before keeps it busy, or hangs; find "
-        "that work, or set a longer " +
+        "deadline of " +
+            std::to_string(short_deadline.count()) +
+            " ms: work that the program enqueued before keeps it busy, or hangs; find "
+            "that work, or set a longer " +
             setting})
     expect(message.find(part) != std::string::npos, "the message: " + message);
   expect(std::chrono::steady_clock::now() - began < 30s, "it waited longer");
@@ -56,9 +58,9 @@ void run_with_deadlines(
   have_kernels();
   Setup setup;
   setup.size = 1;
-  setup.options.deadline = own ? 60s : std::chrono::milliseconds(400);
+  setup.options.deadline = own ? std::chrono::milliseconds(60s) : short_deadline;
   options.rebuild = false;
-  if (own) options.deadline = 400ms;
+  if (own) options.deadline = short_deadline;
   CHECK_NOTHROW(run_on_gpus(setup, "deadline", [&](Communicator& c, OnGpu& on) {
     GradientBuckets buckets(c, parameters_of(shapes, on.gpu().ordinal()), options);
     function(buckets, on, own ? "GradientOptions::deadline" : "Options::deadline");
@@ -138,7 +140,7 @@ TEST_CASE("broadcast_parameters waits for the GPU until the communicator's deadl
   const FakeCuda fake;
   Setup setup;
   setup.size = 1;
-  setup.options.deadline = 400ms;
+  setup.options.deadline = short_deadline;
   CHECK_NOTHROW(run_on_gpus(setup, "deadline", [&](Communicator& c, OnGpu& on) {
     const GpuFloats value(on, 100, 1);
     std::vector<Parameter> parameters = parameters_of(std::array{Shape{100}}, on.gpu().ordinal());
@@ -146,8 +148,10 @@ TEST_CASE("broadcast_parameters waits for the GPU until the communicator's deadl
     fake.hold();
     refused(Errc::deadline_exceeded,
             "rank 0: broadcast_parameters: GPU 0 has not done the parameters' copies within the "
-            "deadline of 400 ms: work that the program enqueued before keeps it busy, or hangs; "
-            "find that work, or set a longer Options::deadline",
+            "deadline of " +
+                std::to_string(short_deadline.count()) +
+                " ms: work that the program enqueued before keeps it busy, or hangs; "
+                "find that work, or set a longer Options::deadline",
             [&] {
               const device::Current current(on.gpu());
               broadcast_parameters(c, parameters);

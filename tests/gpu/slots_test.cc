@@ -308,7 +308,7 @@ TEST_CASE("a GPU that hangs in a direct call is named at the deadline", "[slots]
   const FakeCuda fake;
   register_device_kernels(fake);
   Setup setup = direct_setup(2);
-  setup.options.deadline = std::chrono::seconds{1};
+  setup.options.deadline = short_deadline;
   Together all(2);
   std::barrier together(2);
   run_on_gpus(setup, "hangs", [&](Communicator& c, OnGpu& on) {

@@ -79,8 +79,12 @@ class Calls {
 TEST_CASE("nothing is allocated for calls on memory of a GPU", "[gpu]") {
   if (FakeCuda::missing()) return;
   leave_out_the_driver();
-  const std::size_t way = GENERATE(0, 1, 2, 3);
-  Setup setup = every_way()[way];
+  std::vector<Setup> ways = every_way();
+  ways.push_back(ways[2]);  // over shm
+  ways.back().options.algorithm = "two_level";
+  ways.back().hosts = {0, 0, 1};
+  const std::size_t way = GENERATE(0, 1, 2, 3, 4);
+  Setup setup = ways[way];
   setup.size = 3;
   Attempts attempts(setup.size);
   run_on_gpus(setup, "hot path", [&](Communicator& c, OnGpu& on) {
