@@ -178,7 +178,10 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   if (form.eager) post_value(flags_.area(rank_).value(form.ring, number));
   write_details(sequence);
   if (!form.eager) posted_ = {&windows_of(*next_), own_};
-  if (GpuMover* const mover = next_->on_gpu.mover) mover->begin(form.eager);
+  GpuMover* const mover = next_->on_gpu.mover;
+  if (mover == nullptr) return;
+  mover->begin(form.eager);
+  if (!form.eager) mover->hold_windows();
 }
 
 // Writes only what is new: most calls are like those before. Only calls with chunks have places.
@@ -209,7 +212,6 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   const Ways ways = first_->signature.on_gpu ? ways_on_gpu() : ways_of_places();
   map_places(ways);
   uses_windows_ = ways.in_windows || ways.out_windows;
-  if (GpuMover* const mover = first_->on_gpu.mover; mover != nullptr) mover->hold_windows();
   if (form_->roles.reducing()) read_input_scales(sequence);
   if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) {
     form_->lasts = false;

@@ -122,7 +122,7 @@ void DirectLane::finish_value(std::uint64_t number) {
   if (mover == nullptr) return;
   list_pieces(*first_, form_->roles.scatters(), first_->out_bytes);
   // In place, links may still load this rank's block.
-  if (form_->roles.gathers() && !first_->blocks().empty())
+  if (form_->roles.gathers() && !first_->blocks().empty() && first_->in_bytes != 0)
     std::erase_if(pieces_, [this](const GpuMover::Piece& piece) {
       return first_->out + piece.in_buffer == first_->in;
     });

@@ -53,6 +53,7 @@ bool GpuStaging::grant() {
 
 bool GpuStaging::advance(Half& half) {
   bool moved = false;
+  (void)port_.reached(half.owner->on_gpu.mark);  // what no copy asks would stay news
   while (!half.loads->idle() && half.loads->take_ended()) {
     half.owner->run.loaded();
     moved = true;
@@ -149,6 +150,12 @@ bool GpuStaging::prepare_sleep() {
     port_.watch(*half.stores);
   }
   return std::ranges::none_of(halves_, [&](const Half& half) { return has_news(half); });
+}
+
+bool GpuStaging::watch(ScheduledOperation& operation) {
+  const device::Current current(port_.gpu());
+  port_.watch(operation.on_gpu.mark);
+  return !port_.has_news(operation.on_gpu.mark);
 }
 
 bool GpuStaging::has_news(const Half& half) const {

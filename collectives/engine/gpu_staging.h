@@ -56,6 +56,8 @@ class GpuStaging {
   // Makes the GPU wake the driver when it has done something that advance() waits for. False: it
   // already has.
   bool prepare_sleep();
+  // The same for the mark of an operation alone.
+  bool watch(ScheduledOperation& operation);
   // Forgets all operations. Their copies may still be under way.
   void clear() noexcept;
   // "GPU 1, which has not yet done ...", if the operation's mark has not been reached; else empty.

@@ -69,6 +69,18 @@ void TwoLevelOwner::clear() noexcept {
   }
 }
 
+// A call may be the first of its stage before GpuStaging has memory for it and watches its mark.
+bool TwoLevelOwner::prepare_sleep() {
+  bool quiet = true;
+  for (Stage& stage : stages_) {
+    quiet = stage.lane.prepare_sleep() && quiet;
+    if (stage.first == nullptr || stage.first->on_gpu.staging == nullptr) continue;
+    if (stage.first->on_gpu.mark.reached) continue;
+    quiet = stage.first->on_gpu.staging->watch(*stage.first) && quiet;
+  }
+  return quiet;
+}
+
 // Copies come first: they end calls.
 bool TwoLevelOwner::run() {
   const Outcome copied = run(copies);
@@ -147,8 +159,10 @@ bool TwoLevelOwner::begin_part(Which which) {
   for (const schedules::Range& block : blocks_) call.signature.count += block.count;
   const schedules::Slices own = rows(whole.signature.operation)[part.row][local_];
   const std::size_t own_bytes = blocks_[local_].count * size_of(whole.signature.type);
-  // A rank without slices in this row neither gives nor gets any bytes there.
-  std::byte* const value = own.first == own.end ? whole.out : run.value(part.segment, own.first);
+  // A rank without slices in this row neither gives nor gets any bytes there. What links bring has
+  // staging memory, but perhaps not yet what this rank has put in.
+  const bool has_value = own.first != own.end && !(which == copies && part.of_inputs);
+  std::byte* const value = has_value ? run.value(part.segment, own.first) : whole.out;
   call.priority = priority_;
   if (which == sums) {
     // The last hop between hosts finishes the result.

@@ -12,7 +12,7 @@
 // So the sums of later segments and calls do not wait for copies, which wait for the network.
 //
 // Of a call on GPUs (GpuInside), sums are written to the staging memory of GpuStaging, which the
-// links work on, and copies are made from there. GpuStaging ends such a call.
+// links work on, and copies are made from there. ScheduledLane ends such a call.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
@@ -71,9 +71,7 @@ class TwoLevelOwner final : public OperationOwner {
     for (direct::GpuMover* const mover : {movers.sums, movers.copies})
       if (mover != nullptr) movers_.know(*mover);
   }
-  bool prepare_sleep() {
-    return stages_[sums].lane.prepare_sleep() && stages_[copies].lane.prepare_sleep();
-  }
+  bool prepare_sleep();
   bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
   // Comes before ScheduledLane::begin(): the links wait for the sums of each segment. The program
   // of the run is one for Inside::memory.

@@ -184,6 +184,29 @@ TEST_CASE("two levels on GPUs: streams order the start, and join the end", "[two
   });
 }
 
+TEST_CASE("a rank without a block gets the others' blocks in place", "[two_level][direct]") {
+  if (FakeCuda::missing()) return;
+  register_device_kernels(FakeCuda());
+  for (const bool direct : {true, false}) {
+    const Setup setup = direct ? direct_setup(4) : two_level_setup({0, 0, 1, 1});
+    run_on_gpus(setup, "empty block", [](Communicator& c, OnGpu& on) {
+      const std::vector<std::size_t> counts{0, 100, 0, 100};
+      const auto rank = static_cast<std::size_t>(c.rank());
+      const std::size_t start = rank < 2 ? 0 : 100;  // of this rank's block
+      for (int round = 0; round < 3; ++round) {
+        GpuFloats values(on, 200, static_cast<float>(round == 0 ? 7 : -1));
+        const Buffer out = values.buffer();
+        Buffer in = out;
+        in.data = static_cast<float*>(out.data) + start;
+        in.count = counts[rank];
+        if (rank == 1 || rank == 3) values.set(7);
+        c.all_gather_v(in, out, counts).wait();
+        expect(values.are(7), "a block is missing");
+      }
+    });
+  }
+}
+
 TEST_CASE("two levels on GPUs: who is late is named, and which GPU", "[two_level]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;

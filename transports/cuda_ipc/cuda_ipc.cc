@@ -15,6 +15,8 @@ namespace {
 
 // For CUDA to close what this rank has open of others.
 constexpr milliseconds closing_time{2000};
+// For the others to let go of what this rank has registered.
+constexpr milliseconds least_goodbye{100};
 
 }  // namespace
 
@@ -43,7 +45,7 @@ void CudaWindows::close(bool idle, base::TimePoint until) noexcept {
                                "until the process ends",
                                rank_, closing_time.count()));
   }
-  exports_->close(idle, until);
+  exports_->close(idle, std::max(until, base::Clock::now() + least_goodbye));
 }
 
 }  // namespace rondo::cuda_ipc
