@@ -21,7 +21,8 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
                                             call.outputs, stream, sequence_, timeout,
                                             call.after_waits, call.joined);
   };
-  const bool lean = !call.async && !coalescing_ && !at::hasCallbacks();
+  // On a GPU a blocking call returns before its end, so a work keeps the tensors.
+  const bool lean = !call.async && !coalescing_ && !stream && !at::hasCallbacks();
   c10::intrusive_ptr<PendingWork> work;
   if (!lean) work = pending(options.deadline);
   Parts parts;

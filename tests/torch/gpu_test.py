@@ -4,10 +4,11 @@
 
 import threading
 import time
-import unittest
 
 import torch
 import torch.distributed as dist
+import gpu_ranks
+from gpu_ranks import BOTH, GpuTest
 from norm_cases import NormTest, randomize, rows_of, whole_batch
 from ranks import on_ranks
 
@@ -15,21 +16,14 @@ from rondo.torch import SyncBatchNorm
 
 import gpus  # after torch, whose libraries it needs
 
-BOTH = "cpu:rondo,cuda:rondo"
 COUNT = 100_003  # elements: several segments
 
 
 def ramp(rank, count=COUNT, dtype=torch.float32):
-    return ((torch.arange(count) + rank) % 61).to(dtype)
+    return gpu_ranks.ramp(rank, count, dtype)
 
 
-class Gpu(NormTest):
-    def put(self, tensor):
-        return gpus.to_gpu(tensor, self.rank % 2)
-
-    def assertValues(self, tensor, expected):
-        self.assertTrue(torch.equal(gpus.to_cpu(tensor), expected))
-
+class Gpu(GpuTest, NormTest):
     @on_ranks(3, BOTH)
     def test_reductions(self):
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8):
@@ -44,7 +38,7 @@ class Gpu(NormTest):
         dist.reduce(y, 1, op=dist.ReduceOp.AVG)
         if self.rank == 1:
             expected = sum(ramp(rank) for rank in range(3)) / 3
-            torch.testing.assert_close(gpus.to_cpu(y), expected)
+            torch.testing.assert_close(self.values(y), expected)
         rows = self.put(torch.stack([ramp(self.rank + row, 500) for row in range(3)]))
         part = self.put(torch.zeros(500))
         dist.reduce_scatter_tensor(part, rows)
@@ -272,6 +266,4 @@ class Gpu(NormTest):
 
 
 if __name__ == "__main__":
-    gpus.install()
-    torch.cuda.get_device_capability = lambda device=None: (9, 0)  # broadcast asks
-    unittest.main()
+    gpu_ranks.main()
