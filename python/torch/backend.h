@@ -127,8 +127,8 @@ class Backend final : public c10d::Backend {
     Milliseconds timeout;
     bool async = true;
     Tensors inputs, outputs;   // as torch knows them
-    bool after_waits = false;  // see PendingWork, likewise joined
-    std::vector<WorkPtr> joined{};
+    bool after_waits = false;  // see PendingWork, likewise after_all
+    bool after_all = false;
   };
 
   // start(communicator, options, parts) starts operations and adds them to parts. after() comes

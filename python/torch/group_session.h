@@ -25,6 +25,7 @@
 #include "python/torch/finishers.h"
 #include "python/torch/forks.h"
 #include "python/torch/norms.h"
+#include "python/torch/side_marks.h"
 
 namespace rondo::python {
 
@@ -64,6 +65,7 @@ class GroupSession {
     // A child leaves both alone: neither threads nor locks of its parent work there.
     if (!in_child()) return;
     static_cast<void>(finishers_.release());
+    static_cast<void>(sides_.release());
     static_cast<void>(new std::optional<Communicator>(std::move(communicator_)));
   }
 
@@ -135,6 +137,9 @@ class GroupSession {
   void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
+  // What follows the operations of the group on GPUs.
+  SideMarks& sides() noexcept { return *sides_; }
+
   // What batch norm layers share.
   Norms& norms() noexcept { return norms_; }
 
@@ -158,6 +163,7 @@ class GroupSession {
       communicator_.reset();
     }
     finishers_->stop();
+    sides_->clear();
   }
 
  private:
@@ -221,6 +227,7 @@ class GroupSession {
   Norms norms_;  // before the communicator, which tells its layers when it ends
   std::optional<Communicator> communicator_;
   const std::string who_;
+  std::unique_ptr<SideMarks> sides_ = std::make_unique<SideMarks>();
   std::atomic<bool> closed_{false};
   std::unique_ptr<Finishers> finishers_ = std::make_unique<Finishers>();
 };

@@ -33,6 +33,7 @@
 #include "python/torch/call_stream.h"
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
+#include "python/torch/side_marks.h"
 
 namespace rondo::python {
 
@@ -43,13 +44,13 @@ class PendingWork final : public c10d::Work {
  public:
   // What comes after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
-  // and isCompleted() keep their word. joined: works whose results who waits for this one finds.
+  // and isCompleted() keep their word. after_all: who waits for this one comes after all that
+  // follows operations of the group, also those of works that have ended or are gone.
   PendingWork(std::shared_ptr<GroupSession> session, int rank, c10d::OpType type, const char* title,
               const Tensors& inputs, Tensors outputs, CallStream stream, std::uint64_t sequence,
-              std::chrono::milliseconds timeout, bool after_waits, Works joined)
+              std::chrono::milliseconds timeout, bool after_waits, bool after_all)
       : c10d::Work(rank, type, title, inputs),
         session_(std::move(session)),
         outputs_(std::move(outputs)),
@@ -57,7 +58,7 @@ class PendingWork final : public c10d::Work {
         sequence_(sequence),
         timeout_(timeout),
         after_waits_(after_waits),
-        joined_(std::move(joined)) {}
+        after_all_(after_all) {}
 
   // The operations have been started. `after` keeps the memory that they use. Once only.
   void begin(Parts parts, After after) {
@@ -108,7 +109,7 @@ class PendingWork final : public c10d::Work {
   }
   // On the CPU there is no stream to make wait.
   void synchronize() override {
-    if (stream_ || !joined_.empty()) wait(kNoTimeout);
+    if (stream_ || after_all_) wait(kNoTimeout);
   }
   void abort() override { session_->abort("Work.abort() was called"); }
   Tensors result() override { return outputs_; }
@@ -140,7 +141,6 @@ class PendingWork final : public c10d::Work {
   // Nobody has the work any more, but Backend::collectives_ may know of it for long.
   void release_resources() override {
     outputs_ = {};
-    joined_ = {};
     future_.reset();
   }
 
@@ -246,7 +246,8 @@ class PendingWork final : public c10d::Work {
       const at::NoGradGuard no_gradient;
       const c10::OptionalStreamGuard guard(side);
       if (after_) after_();
-      std::optional<c10::Event> enqueued = mark_of(side);
+      if (!side) return;
+      SideMarks::Mark enqueued = session_->sides().add(*side);
       const std::lock_guard lock(own_mutex_);
       enqueued_ = std::move(enqueued);
     } catch (...) {
@@ -259,7 +260,7 @@ class PendingWork final : public c10d::Work {
       const std::lock_guard lock(own_mutex_);
       if (enqueued_) enqueued_->block(CallStream::current(enqueued_->device()));
     }
-    for (const auto& work : joined_) work->synchronize();
+    if (after_all_) session_->sides().order();
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);
@@ -298,7 +299,7 @@ class PendingWork final : public c10d::Work {
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const bool after_waits_;
-  Works joined_;
+  const bool after_all_;
   const std::shared_ptr<Countdown> countdown_ = std::make_shared<Countdown>();
   Parts parts_;
   c10::intrusive_ptr<PendingWork> itself_;  // until it is finished, also when nobody else holds it
@@ -312,7 +313,7 @@ class PendingWork final : public c10d::Work {
   std::condition_variable changed_;
   bool finished_ = false;
   std::exception_ptr error_;
-  std::optional<c10::Event> enqueued_;  // comes after what follows the operations on a GPU
+  SideMarks::Mark enqueued_;  // comes after what follows the operations on a GPU
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -4,6 +4,7 @@
 
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -136,14 +137,15 @@ class Gpu(GpuTest, NormTest):
         gpu = self.rank % 2
         stream, other = gpus.make_stream(gpu), gpus.make_stream(gpu)
         sign, wanted = torch.zeros(1), ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
-        for how in "wait", "future", "future before", "several", "future of several", "barrier":
+        barriers = "barrier", "barrier after the end", "blocking barrier after the end"
+        for how in "wait", "future", "future before", "several", "future of several", *barriers:
             x = self.put(ramp(self.rank, 6000).view(60, 100).t().contiguous()).t()
             y = self.put(torch.zeros(60, 100))
             if self.rank == 1:
                 dist.recv(sign, 0)
                 dist.all_reduce(x)
-                if how == "barrier":
-                    dist.barrier(async_op=True).wait()
+                if how in barriers:
+                    dist.barrier()
                 continue
             gpus.exchange_stream(gpu, stream)
             group = dist.distributed_c10d._get_default_group()
@@ -159,10 +161,14 @@ class Gpu(GpuTest, NormTest):
             gpus.hold(stream)  # what comes there after the call concerns nobody
             gpus.hold_pool()  # where results go back into strides
             dist.send(sign, 1)
+            if "after the end" in how:
+                work.wait(timedelta(seconds=60))  # on the host, and on a stream that does not count
             gpus.exchange_stream(gpu, other)
-            if how == "barrier":
-                work = dist.barrier(async_op=True)
-            (future or (work.get_future() if "future" in how else work)).wait()
+            if how in barriers:
+                del work  # nobody needs it for the barrier
+                work = dist.barrier(async_op="blocking" not in how)
+            if work is not None:
+                (future or (work.get_future() if "future" in how else work)).wait()
             y.copy_(x)
             time.sleep(0.02)
             self.assertFalse(torch.equal(gpus.to_cpu(x), wanted))
