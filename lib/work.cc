@@ -36,6 +36,14 @@ void require_success(const engine::Operation& operation) {
     throw Error(operation.code, operation.message);
 }
 
+bool joined_until(engine::Operation& operation, void* stream, base::TimePoint until) {
+  if (is_running(operation) &&
+      !operation.engine().join(operation, static_cast<device::StreamHandle>(stream), until))
+    return false;
+  require_success(operation);
+  return true;
+}
+
 }  // namespace
 
 void Work::wait() const {
@@ -46,9 +54,12 @@ void Work::wait() const {
 
 void Work::join(void* stream) const {
   if (operation_ == nullptr) return;
-  if (is_running(*operation_))
-    operation_->engine().join(*operation_, static_cast<device::StreamHandle>(stream));
-  if (!is_running(*operation_)) require_success(*operation_);
+  static_cast<void>(joined_until(*operation_, stream, base::TimePoint::max()));
+}
+
+bool Work::join_for(void* stream, std::chrono::nanoseconds time) const {
+  return operation_ == nullptr ||
+         joined_until(*operation_, stream, base::after(base::Clock::now(), time));
 }
 
 bool Work::wait_for(std::chrono::nanoseconds time) const {

@@ -113,14 +113,16 @@ bool Engine::wait(Operation& operation, base::TimePoint until) {
   return operation.state() != Operation::State::running;
 }
 
-void Engine::join(Operation& operation, device::StreamHandle stream) {
+bool Engine::join(Operation& operation, device::StreamHandle stream, base::TimePoint until) {
   if (process_ != base::process_generation())
     throw Error(Errc::unsupported, std::string(base::used_in_child));
   const base::Locked lock(driver_.mutex());
-  driver_.wait({.operation = operation, .enqueued = true}, base::TimePoint::max());
-  if (operation.state() != Operation::State::running) return;
+  driver_.wait({.operation = operation, .enqueued = true}, until);
+  if (operation.state() != Operation::State::running) return true;
+  if (!operation.enqueued()) return false;
   const auto& scheduled = static_cast<const ScheduledOperation&>(operation);
   scheduled.on_gpu.staging->join(scheduled, stream);
+  return true;
 }
 
 namespace {

@@ -76,8 +76,9 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   bool wait(Operation& operation, base::TimePoint until);
   // Thread-safe. Waits until everything that comes before the end is enqueued on the GPU, and makes
   // the stream wait for it; if the operation has ended, that is nothing. A direct operation has
-  // ended then. Throws Error(system) where the GPU refuses the stream.
-  void join(Operation& operation, device::StreamHandle stream);
+  // ended then. False when the time is over before. Throws Error(system) where the GPU refuses the
+  // stream.
+  bool join(Operation& operation, device::StreamHandle stream, base::TimePoint until);
   // Thread-safe. Nobody will wait for the operation soon.
   void leave(const Operation& operation);
   // The callback is made without the lock, by the thread that ends the operation. If the operation

@@ -47,6 +47,9 @@ class [[nodiscard]] RONDO_API Work {
   // error() and later operations. For host buffers it is wait(). Throws Error as wait() does, and
   // Error(system) where the GPU refuses the stream.
   void join(void* stream) const;
+  // As join(), for at most this long. Returns false if the operation still runs and the stream does
+  // not wait for it.
+  bool join_for(void* stream, std::chrono::nanoseconds time) const;
   // As wait(), for at most this long. Returns false if the operation still runs, which it continues
   // to do.
   bool wait_for(std::chrono::nanoseconds time) const;

@@ -3,12 +3,13 @@
 // Rondo as a backend of torch.distributed.
 //
 // A call takes one of three ways:
-//   lean    blocking, nobody profiles: on the caller's thread, without a Work
-//   inline  blocking under the profiler: the same inside a Work, from which events come
+//   lean    blocking, nobody profiles, on the CPU: on the caller's thread, without a Work
+//   inline  blocking otherwise: the same inside a Work, which has the profiler's events and keeps
+//           tensors on a GPU
 //   async   the operations start; the Work completes also when nobody waits for it
 //
-// On a GPU an operation comes after what the current stream has to do. wait() returns when its
-// results are there.
+// On a GPU an operation comes after what the current stream has to do. wait() returns when all of
+// it is enqueued there, and the current stream waits for its end.
 //
 // Threads: thread-safe. torch starts operations on one thread at a time, which differs on devices.
 // Failures: DistBackendError with Rondo's message; ValueError for arguments that cannot be.
@@ -126,8 +127,8 @@ class Backend final : public c10d::Backend {
     Milliseconds timeout;
     bool async = true;
     Tensors inputs, outputs;   // as torch knows them
-    bool after_waits = false;  // see PendingWork, likewise joined
-    std::vector<WorkPtr> joined{};
+    bool after_waits = false;  // see PendingWork, likewise after_all
+    bool after_all = false;
   };
 
   // start(communicator, options, parts) starts operations and adds them to parts. after() comes

@@ -25,6 +25,7 @@
 #include "python/torch/finishers.h"
 #include "python/torch/forks.h"
 #include "python/torch/norms.h"
+#include "python/torch/side_marks.h"
 
 namespace rondo::python {
 
@@ -64,6 +65,7 @@ class GroupSession {
     // A child leaves both alone: neither threads nor locks of its parent work there.
     if (!in_child()) return;
     static_cast<void>(finishers_.release());
+    static_cast<void>(sides_.release());
     static_cast<void>(new std::optional<Communicator>(std::move(communicator_)));
   }
 
@@ -90,16 +92,20 @@ class GroupSession {
   // Drives until the operation has ended or the time is over. Returns whether it has ended. Its
   // error stays with it. close() interrupts this.
   bool await(const rondo::Work& work, TimePoint until) {
-    refuse_child();
-    while (true) {
-      const auto left = until - std::chrono::steady_clock::now();
-      {
-        const Inside inside(*this);
-        if (ends_within(work, std::clamp(left, TimePoint::duration::zero(), interruption)))
-          return true;
-      }
-      if (left <= interruption) return work.done();
-    }
+    return drive(work, until, [&](TimePoint::duration time) { return work.wait_for(time); });
+  }
+  // Drives until the operation has ended, or all of it is enqueued on its GPU: the stream waits for
+  // it from then on. False where the stream does not: it is captured, or its GPU refuses it.
+  // close() waits for its end, since the caller goes on as if it had come.
+  bool join(const rondo::Work& work, void* stream) {
+    if (!drive(work, TimePoint::max(),
+               [&](TimePoint::duration time) { return work.join_for(stream, time); }))
+      return false;
+    if (work.done()) return true;
+    const std::lock_guard lock(relied_on_mutex_);
+    std::erase_if(relied_on_, [](const rondo::Work& one) { return one.done(); });
+    relied_on_.push_back(work.share());
+    return true;
   }
   // Throws the first error, when all have ended.
   void await_all(const std::vector<rondo::Work>& works) {
@@ -131,6 +137,9 @@ class GroupSession {
   void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
+  // What follows the operations of the group on GPUs.
+  SideMarks& sides() noexcept { return *sides_; }
+
   // What batch norm layers share.
   Norms& norms() noexcept { return norms_; }
 
@@ -142,10 +151,11 @@ class GroupSession {
   }
   // Whether close() does nothing any more.
   bool closed() const noexcept { return closed_.load() || in_child(); }
-  // Leaves the group. What is under way ends with an error on this rank. Again, or in a forked
-  // child: does nothing.
+  // Leaves the group. What is under way ends with an error on this rank, but for the last copies of
+  // operations that streams have joined. Again, or in a forked child: does nothing.
   void close() noexcept {
     if (in_child()) return;
+    await_relied_on();
     {
       const std::lock_guard nobody_enters(closing_);
       if (closed_.exchange(true)) return;
@@ -153,6 +163,7 @@ class GroupSession {
       communicator_.reset();
     }
     finishers_->stop();
+    sides_->clear();
   }
 
  private:
@@ -172,11 +183,28 @@ class GroupSession {
     std::shared_lock<std::shared_mutex> gate_;
   };
 
-  static bool ends_within(const rondo::Work& work, std::chrono::nanoseconds time) {
-    try {
-      return work.wait_for(time);
-    } catch (const std::exception&) {
-      return work.done();
+  void await_relied_on() {
+    std::vector<rondo::Work> last;
+    {
+      const std::lock_guard lock(relied_on_mutex_);
+      last.swap(relied_on_);
+    }
+    for (const rondo::Work& work : last) await(work, TimePoint::max());
+  }
+
+  // reaches(time) drives for at most this time, and says whether that was enough.
+  template <class Reaches>
+  bool drive(const rondo::Work& work, TimePoint until, const Reaches& reaches) {
+    refuse_child();
+    while (true) {
+      const auto left = until - std::chrono::steady_clock::now();
+      try {
+        const Inside inside(*this);
+        if (reaches(std::clamp(left, TimePoint::duration::zero(), interruption))) return true;
+      } catch (const std::exception&) {
+        return work.done();
+      }
+      if (left <= interruption) return work.done();
     }
   }
 
@@ -194,9 +222,12 @@ class GroupSession {
   const unsigned forks_ = forks().load();
   std::shared_mutex gate_;
   std::mutex starting_, closing_;
+  std::mutex relied_on_mutex_;
+  std::vector<rondo::Work> relied_on_;  // streams have joined them
   Norms norms_;  // before the communicator, which tells its layers when it ends
   std::optional<Communicator> communicator_;
   const std::string who_;
+  std::unique_ptr<SideMarks> sides_ = std::make_unique<SideMarks>();
   std::atomic<bool> closed_{false};
   std::unique_ptr<Finishers> finishers_ = std::make_unique<Finishers>();
 };

@@ -8,8 +8,10 @@
 // freed there: both may want Python's lock (GIL), for which a driving thread must not wait.
 //
 // On a GPU too the operations have ended when their results are in its memory, as the host has
-// seen. So torch may give their memory away at once. What comes after them is enqueued on a
-// stream of its own, and the streams of those who wait are made to wait for that.
+// seen. Until then the work keeps their tensors, so torch may give their memory away afterwards.
+// What comes after them is enqueued on a stream of its own, and the streams of those who wait are
+// made to wait for that. So wait() returns before the end, as soon as all is enqueued: the host
+// stays only for what no stream can do, which is to exchange data with other ranks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -31,6 +33,7 @@
 #include "python/torch/call_stream.h"
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
+#include "python/torch/side_marks.h"
 
 namespace rondo::python {
 
@@ -41,13 +44,13 @@ class PendingWork final : public c10d::Work {
  public:
   // What comes after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
-  // and isCompleted() keep their word. joined: works whose results who waits for this one finds.
+  // and isCompleted() keep their word. after_all: who waits for this one comes after all that
+  // follows operations of the group, also those of works that have ended or are gone.
   PendingWork(std::shared_ptr<GroupSession> session, int rank, c10d::OpType type, const char* title,
               const Tensors& inputs, Tensors outputs, CallStream stream, std::uint64_t sequence,
-              std::chrono::milliseconds timeout, bool after_waits, Works joined)
+              std::chrono::milliseconds timeout, bool after_waits, bool after_all)
       : c10d::Work(rank, type, title, inputs),
         session_(std::move(session)),
         outputs_(std::move(outputs)),
@@ -55,7 +58,7 @@ class PendingWork final : public c10d::Work {
         sequence_(sequence),
         timeout_(timeout),
         after_waits_(after_waits),
-        joined_(std::move(joined)) {}
+        after_all_(after_all) {}
 
   // The operations have been started. `after` keeps the memory that they use. Once only.
   void begin(Parts parts, After after) {
@@ -95,28 +98,18 @@ class PendingWork final : public c10d::Work {
     const std::lock_guard lock(own_mutex_);
     return finished_ ? error_ : nullptr;
   }
-  // A timeout of 0 is none. One that passes leaves the operation under way.
+  // A timeout of 0 is none. One that passes leaves the operation under way. As with NCCL, the host
+  // waits for a GPU only where a timeout is given. exception() and every later call tell of an
+  // error that comes after wait().
   bool wait(std::chrono::milliseconds timeout) override {
-    if (!isDone()) {
-      using std::chrono::hours;
-      const auto until =
-          std::chrono::steady_clock::now() +
-          (timeout.count() > 0 ? timeout : std::chrono::milliseconds{hours{24 * 365}});
-      const bool ended = drive(until);
-      if (ended && countdown_->claim()) after_waits_ ? finish_later() : finish_now();
-      TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
-    }
+    if (!isDone() && (timeout.count() > 0 || !join())) await_end(timeout);
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
-    synchronize();
+    order();
     return true;
   }
-  // After the end: this thread's current stream comes after the results.
+  // On the CPU there is no stream to make wait.
   void synchronize() override {
-    {
-      const std::lock_guard lock(own_mutex_);
-      if (enqueued_) enqueued_->block(CallStream::current(enqueued_->device()));
-    }
-    for (const auto& work : joined_) work->synchronize();
+    if (stream_ || after_all_) wait(kNoTimeout);
   }
   void abort() override { session_->abort("Work.abort() was called"); }
   Tensors result() override { return outputs_; }
@@ -145,6 +138,12 @@ class PendingWork final : public c10d::Work {
     return future_;
   }
 
+  // Nobody has the work any more, but Backend::collectives_ may know of it for long.
+  void release_resources() override {
+    outputs_ = {};
+    future_.reset();
+  }
+
  private:
   // What the operations know of the work. It has no tensors and may outlive the work.
   struct Countdown {
@@ -158,19 +157,53 @@ class PendingWork final : public c10d::Work {
     bool part_ends() noexcept { return left.fetch_sub(1) == 1 && waiting.load() == 0 && claim(); }
   };
 
+  // Until all is done, or the time is over: then it throws.
+  void await_end(std::chrono::milliseconds timeout) {
+    using std::chrono::hours;
+    const auto until = std::chrono::steady_clock::now() +
+                       (timeout.count() > 0 ? timeout : std::chrono::milliseconds{hours{24 * 365}});
+    const bool ended = drive(until);
+    if (ended && countdown_->claim()) after_waits_ ? finish_later() : finish_now();
+    TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
+  }
+  // Returns when all has been enqueued on the GPU: order() then makes a stream wait for it. False
+  // where only the end will do.
+  bool join() {
+    if (!stream_ || after_waits_) return false;
+    const std::optional<c10::Stream> side = stream_.side();
+    bool enqueued = drive_each(
+        [&](const rondo::Work& part) { return session_->join(part, side->native_handle()); });
+    bool ended = true;
+    for (const rondo::Work& part : parts_) {
+      enqueued = enqueued && !part.error();
+      ended = ended && part.done();
+    }
+    if (!enqueued || ended) return false;
+    const std::lock_guard lock(follow_mutex_);
+    follow(side);
+    return !follow_error_;
+  }
   // Drives until all operations have ended or the time is over. True: they have, and the caller
   // must claim.
   bool drive(std::chrono::steady_clock::time_point until) {
-    bool ended = true;
+    const bool ended =
+        drive_each([&](const rondo::Work& part) { return session_->await(part, until); });
+    return ended || countdown_->left.load() == 0;  // ended after the last look, told to nobody
+  }
+  // Whether reached(part), which drives, is true of each. The caller must look afterwards whether
+  // all have ended: nobody else is told then.
+  template <class Reached>
+  bool drive_each(const Reached& reached) {
+    bool all = true;
     countdown_->waiting.fetch_add(1);
     try {
-      for (const rondo::Work& part : parts_) ended = ended && session_->await(part, until);
+      for (const rondo::Work& part : parts_) all = all && reached(part);
     } catch (...) {
       countdown_->waiting.fetch_sub(1);
       throw;
     }
     countdown_->waiting.fetch_sub(1);
-    return ended || countdown_->left.load() == 0;  // ended after the last look, told to nobody
+    return all;
   }
 
   // Only who has claimed the work calls one of these two, once.
@@ -179,34 +212,55 @@ class PendingWork final : public c10d::Work {
   }
   void finish_now() {
     std::exception_ptr error;
-    std::optional<c10::Event> enqueued;
     for (const rondo::Work& part : parts_)
       if (part.error() && !error) error = session_->error(part);
-    if (!error && after_) {
-      try {
-        const at::ThreadLocalStateGuard state(state_);
-        const at::NoGradGuard no_gradient;
-        const std::optional<c10::Stream> side = stream_.side();
-        const c10::OptionalStreamGuard guard(side);
-        after_();
-        enqueued = mark_of(side);
-      } catch (...) {
-        error = std::current_exception();
+    After done;  // with tensors, which go without a lock
+    {
+      const std::lock_guard lock(follow_mutex_);
+      if (!error) {
+        follow(stream_.side());
+        error = follow_error_;
       }
+      followed_ = true;
+      done = std::move(after_);
     }
-    after_ = nullptr;
+    done = nullptr;
     finish(error);  // ends the profiler's event before anybody returns from wait()
     bool marks = false;
     {
       const std::lock_guard lock(own_mutex_);
       error_ = error;
-      enqueued_ = std::move(enqueued);
       finished_ = true;
       marks = static_cast<bool>(future_);
     }
     changed_.notify_all();
     if (marks) mark_future();
     const auto last = std::move(itself_);
+  }
+  // Does what comes after the operations, once. On a GPU it is enqueued on this stream, which they
+  // precede. With follow_mutex_ held.
+  void follow(const std::optional<c10::Stream>& side) {
+    if (std::exchange(followed_, true)) return;
+    try {
+      const at::ThreadLocalStateGuard state(state_);
+      const at::NoGradGuard no_gradient;
+      const c10::OptionalStreamGuard guard(side);
+      if (after_) after_();
+      if (!side) return;
+      SideMarks::Mark enqueued = session_->sides().add(*side);
+      const std::lock_guard lock(own_mutex_);
+      enqueued_ = std::move(enqueued);
+    } catch (...) {
+      follow_error_ = std::current_exception();
+    }
+  }
+  // This thread's current stream comes after what has been enqueued.
+  void order() {
+    {
+      const std::lock_guard lock(own_mutex_);
+      if (enqueued_) enqueued_->block(CallStream::current(enqueued_->device()));
+    }
+    if (after_all_) session_->sides().order();
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);
@@ -216,7 +270,7 @@ class PendingWork final : public c10d::Work {
     try {
       side = stream_.side();
       if (side) guard.reset_stream(*side);
-      synchronize();
+      order();
       mark_of(side);  // a GPU that has failed says so before the future is marked
     } catch (...) {
       return future_->setError(std::current_exception());
@@ -240,22 +294,26 @@ class PendingWork final : public c10d::Work {
 
   const std::shared_ptr<GroupSession> session_;
   const at::ThreadLocalState state_;  // of the caller
-  const Tensors outputs_;
+  Tensors outputs_;
   const CallStream stream_;
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const bool after_waits_;
-  const Works joined_;
+  const bool after_all_;
   const std::shared_ptr<Countdown> countdown_ = std::make_shared<Countdown>();
   Parts parts_;
-  After after_;
   c10::intrusive_ptr<PendingWork> itself_;  // until it is finished, also when nobody else holds it
+
+  std::mutex follow_mutex_;  // before own_mutex_
+  After after_;
+  bool followed_ = false;
+  std::exception_ptr follow_error_;
 
   mutable std::mutex own_mutex_;
   std::condition_variable changed_;
   bool finished_ = false;
   std::exception_ptr error_;
-  std::optional<c10::Event> enqueued_;  // comes after what follows the operations on a GPU
+  SideMarks::Mark enqueued_;  // comes after what follows the operations on a GPU
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -19,9 +19,10 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
     session_->prepare_finish();
     return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
                                             call.outputs, stream, sequence_, timeout,
-                                            call.after_waits, call.joined);
+                                            call.after_waits, call.after_all);
   };
-  const bool lean = !call.async && !coalescing_ && !at::hasCallbacks();
+  // On a GPU a blocking call returns before its end, so a work keeps the tensors.
+  const bool lean = !call.async && !coalescing_ && !stream && !at::hasCallbacks();
   c10::intrusive_ptr<PendingWork> work;
   if (!lean) work = pending(options.deadline);
   Parts parts;
@@ -36,6 +37,7 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
     session_->await_all(parts);
     const at::NoGradGuard no_gradient;
     after();
+    if (call.after_all) session_->sides().order();
     return nullptr;
   }
   work->begin(std::move(parts), std::move(after));

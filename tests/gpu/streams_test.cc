@@ -132,6 +132,28 @@ TEST_CASE("join does not wait for the end, although another thread waits for it"
   CHECK(early > 0);
 }
 
+TEST_CASE("join for a time ends with the time, and the operation goes on") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  Setup setup;
+  setup.size = 1;
+  run_on_gpus(setup, "join for a time", [&](Communicator& c, OnGpu& on) {
+    GpuFloats values(on, 1000, 1);
+    const device::Stream held(on.gpu()), joining(on.gpu());
+    fake.hold(held.get());
+    const Work work =
+        c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = held.get()});
+    expect(!work.join_for(joining.get(), std::chrono::milliseconds{5}), "it joined too early");
+    expect(!work.done(), "the operation has ended");
+    fake.let_go(held.get());
+    expect(work.join_for(joining.get(), std::chrono::minutes{1}), "it did not join");
+    settle(on, joining);
+    expect(values.are(1), "the stream did not wait");
+    work.wait();
+    expect(work.join_for(joining.get(), {}), "an operation that has ended cannot be joined");
+  });
+}
+
 TEST_CASE("a stream that is being captured cannot join") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;

@@ -4,10 +4,12 @@
 
 import threading
 import time
-import unittest
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import gpu_ranks
+from gpu_ranks import BOTH, GpuTest
 from norm_cases import NormTest, randomize, rows_of, whole_batch
 from ranks import on_ranks
 
@@ -15,21 +17,14 @@ from rondo.torch import SyncBatchNorm
 
 import gpus  # after torch, whose libraries it needs
 
-BOTH = "cpu:rondo,cuda:rondo"
 COUNT = 100_003  # elements: several segments
 
 
 def ramp(rank, count=COUNT, dtype=torch.float32):
-    return ((torch.arange(count) + rank) % 61).to(dtype)
+    return gpu_ranks.ramp(rank, count, dtype)
 
 
-class Gpu(NormTest):
-    def put(self, tensor):
-        return gpus.to_gpu(tensor, self.rank % 2)
-
-    def assertValues(self, tensor, expected):
-        self.assertTrue(torch.equal(gpus.to_cpu(tensor), expected))
-
+class Gpu(GpuTest, NormTest):
     @on_ranks(3, BOTH)
     def test_reductions(self):
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8):
@@ -44,7 +39,7 @@ class Gpu(NormTest):
         dist.reduce(y, 1, op=dist.ReduceOp.AVG)
         if self.rank == 1:
             expected = sum(ramp(rank) for rank in range(3)) / 3
-            torch.testing.assert_close(gpus.to_cpu(y), expected)
+            torch.testing.assert_close(self.values(y), expected)
         rows = self.put(torch.stack([ramp(self.rank + row, 500) for row in range(3)]))
         part = self.put(torch.zeros(500))
         dist.reduce_scatter_tensor(part, rows)
@@ -142,14 +137,15 @@ class Gpu(NormTest):
         gpu = self.rank % 2
         stream, other = gpus.make_stream(gpu), gpus.make_stream(gpu)
         sign, wanted = torch.zeros(1), ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
-        for how in "wait", "future", "future before", "several", "future of several", "barrier":
+        barriers = "barrier", "barrier after the end", "blocking barrier after the end"
+        for how in "wait", "future", "future before", "several", "future of several", *barriers:
             x = self.put(ramp(self.rank, 6000).view(60, 100).t().contiguous()).t()
             y = self.put(torch.zeros(60, 100))
             if self.rank == 1:
                 dist.recv(sign, 0)
                 dist.all_reduce(x)
-                if how == "barrier":
-                    dist.barrier(async_op=True).wait()
+                if how in barriers:
+                    dist.barrier()
                 continue
             gpus.exchange_stream(gpu, stream)
             group = dist.distributed_c10d._get_default_group()
@@ -165,16 +161,20 @@ class Gpu(NormTest):
             gpus.hold(stream)  # what comes there after the call concerns nobody
             gpus.hold_pool()  # where results go back into strides
             dist.send(sign, 1)
+            if "after the end" in how:
+                work.wait(timedelta(seconds=60))  # on the host, and on a stream that does not count
             gpus.exchange_stream(gpu, other)
-            if how == "barrier":
-                work = dist.barrier(async_op=True)
-            (future or (work.get_future() if "future" in how else work)).wait()
+            if how in barriers:
+                del work  # nobody needs it for the barrier
+                work = dist.barrier(async_op="blocking" not in how)
+            if work is not None:
+                (future or (work.get_future() if "future" in how else work)).wait()
             y.copy_(x)
             time.sleep(0.02)
             self.assertFalse(torch.equal(gpus.to_cpu(x), wanted))
             threading.Timer(0.05, gpus.let_pool_go).start()
             gpus.synchronize(gpu)
-            self.assertValues(y, wanted)
+            self.assertTrue(torch.equal(self.values(y), wanted), how)
             gpus.let_go(stream)
 
     @on_ranks(2, BOTH)
@@ -272,6 +272,4 @@ class Gpu(NormTest):
 
 
 if __name__ == "__main__":
-    gpus.install()
-    torch.cuda.get_device_capability = lambda device=None: (9, 0)  # broadcast asks
-    unittest.main()
+    gpu_ranks.main()

@@ -5,6 +5,8 @@
 // new tensors, and copies on the current stream. It replaces torch's device guard for CUDA too,
 // which the backend and torch's futures ask for streams and events.
 #include <ATen/ATen.h>
+#include <ATen/SparseTensorImpl.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
@@ -14,8 +16,11 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <tuple>
+#include <vector>
 
 #include "device/fake/control.h"
 #include "device/gpus.h"
@@ -94,7 +99,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
     delete static_cast<device::Event*>(event);
   }
-  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+  void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override;
 
  private:
   static std::size_t place(c10::Device device) { return static_cast<std::size_t>(device.index()); }
@@ -115,6 +120,50 @@ const Guard& guard() {
   return *one;
 }
 
+// Gives memory away again as torch's allocator does: at once, to who works on the stream on which
+// it was made. Memory that another stream has used is not given away again. Thread-safe.
+class Blocks {
+ public:
+  static Blocks& all() {
+    static auto* const one = new Blocks;
+    return *one;
+  }
+  void* take(c10::Device device, std::size_t bytes) {
+    const Place place{device.index(), guard().getStream(device).id(), bytes};
+    const std::lock_guard lock(mutex_);
+    if (std::vector<void*>& list = free_[place]; !list.empty()) {
+      void* const memory = list.back();
+      list.pop_back();
+      used_[memory] = place;
+      return memory;
+    }
+    // Kept until the process ends: to free it would wait for streams.
+    const auto* const made = new device::DeviceMemory(gpus().gpu(device.index()), bytes);
+    void* const memory = reinterpret_cast<void*>(made->address());
+    used_[memory] = place;
+    return memory;
+  }
+  void give_back(void* memory) {
+    const std::lock_guard lock(mutex_);
+    if (const auto used = used_.extract(memory)) free_[used.mapped()].push_back(memory);
+  }
+  void record(void* memory, c10::StreamId stream) {
+    const std::lock_guard lock(mutex_);
+    const auto used = used_.find(memory);
+    if (used != used_.end() && std::get<1>(used->second) != stream) used_.erase(used);
+  }
+
+ private:
+  using Place = std::tuple<DeviceIndex, c10::StreamId, std::size_t>;
+  std::mutex mutex_;
+  std::map<void*, Place> used_;
+  std::map<Place, std::vector<void*>> free_;
+};
+
+void Guard::recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const {
+  Blocks::all().record(memory.get(), stream.id());
+}
+
 // From its first element to the end of its last.
 std::size_t bytes_of(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
@@ -124,12 +173,10 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::Sca
                          c10::Device device) {
   const std::size_t bytes =
       at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
-  // Kept until the process ends: to free it would wait for streams, which torch's allocator does
-  // not.
-  const auto* const memory =
-      new device::DeviceMemory(gpus().gpu(device.index()), std::max<std::size_t>(bytes, 1));
-  return at::for_blob(reinterpret_cast<void*>(memory->address()), sizes)
+  void* const memory = Blocks::all().take(device, std::max<std::size_t>(bytes, 1));
+  return at::for_blob(memory, sizes)
       .strides(strides)
+      .deleter([](void* freed) { Blocks::all().give_back(freed); })
       .options(at::TensorOptions(type).device(device))
       .target_device(device)
       .make_tensor();
@@ -164,12 +211,12 @@ at::Tensor on_host(const at::Tensor& tensor) {
 // On the current stream.
 at::Tensor& torch_copy(at::Tensor& to, const at::Tensor& from, bool) {
   struct Copy {
-    at::Tensor to, from, host_to, host_from;
+    at::Tensor host_to, host_from;  // memory of GPUs stays, whoever has it
   };
   if (from.numel() == 0) return to;
   const device::Gpu& gpu = gpus().gpu(to.device().index());
   const device::Current current(gpu);
-  auto* const copy = new Copy{to, from, on_host(to), on_host(from)};
+  auto* const copy = new Copy{on_host(to), on_host(from)};
   gpu.check(gpu.driver().launch_host_function(
                 handle_of(guard().getStream(to.device())),
                 [](void* argument) {
@@ -181,16 +228,50 @@ at::Tensor& torch_copy(at::Tensor& to, const at::Tensor& from, bool) {
   return to;
 }
 
+// DDP flattens tensors with it: in one dimension.
+at::Tensor torch_cat(const at::ITensorListRef& tensors, std::int64_t) {
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  const at::Tensor& first = *tensors.begin();
+  at::Tensor all = empty_strided({count}, {1}, first.scalar_type(), first.device());
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    at::Tensor part = all.narrow(0, offset, tensor.numel());
+    torch_copy(part, tensor, false);
+    offset += tensor.numel();
+  }
+  return all;
+}
+
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+  m.impl("cat", &torch_cat);
   m.impl("empty.memory_format", &torch_empty);
   m.impl("empty_strided", &torch_empty_strided);
   m.impl("copy_", &torch_copy);
 }
 
-// A copy of a CPU tensor, with its sizes and strides, in memory of a GPU.
+// As torch.empty, which would look for a real GPU.
+at::Tensor allocate(std::int64_t count, int ordinal, const at::Tensor& like) {
+  return empty_strided({count}, {1}, like.scalar_type(),
+                       c10::Device(c10::kCUDA, static_cast<DeviceIndex>(ordinal)));
+}
+
+at::Tensor empty_sparse() {
+  return at::detail::make_tensor<at::SparseTensorImpl>(
+      c10::DispatchKeySet(c10::DispatchKey::SparseCUDA), caffe2::TypeMeta::Make<float>());
+}
+
+// A copy of a CPU tensor, with its sizes and strides, in memory of a GPU. It is there at once, so
+// the memory is none that a stream still uses.
 at::Tensor to_gpu(const at::Tensor& tensor, int ordinal) {
   const c10::Device device(c10::kCUDA, static_cast<DeviceIndex>(ordinal));
-  at::Tensor copy = empty_strided(tensor.sizes(), tensor.strides(), tensor.scalar_type(), device);
+  const auto* const memory =
+      new device::DeviceMemory(gpus().gpu(ordinal), std::max<std::size_t>(bytes_of(tensor), 1));
+  at::Tensor copy = at::for_blob(reinterpret_cast<void*>(memory->address()), tensor.sizes())
+                        .strides(tensor.strides())
+                        .options(tensor.options().device(device))
+                        .target_device(device)
+                        .make_tensor();
   if (tensor.nbytes() > 0)
     FakeCuda().write(reinterpret_cast<device::Address>(copy.data_ptr()), tensor.data_ptr(),
                      bytes_of(tensor));
@@ -217,6 +298,13 @@ std::uintptr_t exchange_stream(int ordinal, std::uintptr_t stream) {
   const c10::Stream next(c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(stream));
   return static_cast<std::uintptr_t>(guard().exchangeStream(next).id());
 }
+// The current stream comes after what the other has now.
+void come_after(int ordinal, std::uintptr_t other) {
+  const c10::Device device(c10::kCUDA, static_cast<DeviceIndex>(ordinal));
+  c10::Event event(c10::kCUDA);
+  event.record(c10::Stream(c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(other)));
+  event.block(guard().getStream(device));
+}
 // Waits for the current stream.
 void synchronize(int ordinal) {
   const device::Gpu& gpu = gpus().gpu(ordinal);
@@ -228,6 +316,10 @@ void synchronize(int ordinal) {
 }
 void hold(std::uintptr_t stream) {
   FakeCuda().hold(reinterpret_cast<void*>(stream));
+}
+// The next work of any GPU breaks it.
+void fail_work() {
+  FakeCuda().fail_work(1, 700);
 }
 void let_go(std::uintptr_t stream) {
   FakeCuda().let_go(reinterpret_cast<void*>(stream));
@@ -253,10 +345,15 @@ PYBIND11_MODULE(gpus, m) {
   });
   // Others may have to run Python meanwhile.
   const py::call_guard<py::gil_scoped_release> others_run;
+  m.def("allocate", &allocate, py::arg("count"), py::arg("ordinal"),
+        py::arg("like") = at::zeros({1}), others_run);
+  m.def("empty_sparse", &empty_sparse, others_run);
+  m.def("fail_work", &fail_work, others_run);
   m.def("to_gpu", &to_gpu, others_run);
   m.def("to_cpu", &to_cpu, others_run);
   m.def("make_stream", &make_stream, others_run);
   m.def("exchange_stream", &exchange_stream, others_run);
+  m.def("come_after", &come_after, others_run);
   m.def("synchronize", &synchronize, others_run);
   m.def("hold", &hold, others_run);
   m.def("hold_pool", &hold_pool, others_run);
