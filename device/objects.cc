@@ -258,7 +258,7 @@ FunctionHandle Module::function(const char* name) const {
 Status wait_for(const Event& event, std::chrono::milliseconds time) noexcept {
   Status status = event.query();
   if (status != not_ready) return status;
-  const base::TimePoint until = base::Clock::now() + time;
+  const base::TimePoint until = base::after(base::Clock::now(), time);
   while ((status = event.query()) == not_ready && base::Clock::now() < until) ::sched_yield();
   return status;
 }

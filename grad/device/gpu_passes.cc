@@ -364,6 +364,9 @@ void GpuPasses::check_counted(const Buffer& gradient) const {
                     gradient.device, gpu().ordinal()));
   const device::Current current(gpu());
   const std::size_t element_bytes = size_of(gradient.type);
+  if (gradient.count > SIZE_MAX / element_bytes)
+    setup_.refuse(fmt::format(
+        "count_in_norm(): the gradient has {} elements, more than memory holds", gradient.count));
   const std::string problem = device::problem_of_memory(
       gpu(), gradient.data, gradient.count * element_bytes, "buckets are");
   if (!problem.empty()) setup_.refuse(fmt::format("count_in_norm(): the gradient {}", problem));

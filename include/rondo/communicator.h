@@ -149,7 +149,8 @@ class RONDO_API Communicator {
   // Where this rank accepts data connections from other hosts, as "host:port". If only shared
   // memory is allowed, the process instead ("process 4711"). Empty if there is one rank.
   std::string address() const;
-  // The time for an operation that sets none: Options::deadline, or what stands in for that.
+  // The time for an operation that sets none: Options::deadline or RONDO_DEADLINE. Operations take
+  // a year for whatever is longer.
   std::chrono::milliseconds deadline() const noexcept;
   // How this rank reaches rank `peer`: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 ->
   // 10.2.0.2 (eth1)", and which interfaces are not used, with the reason. Empty for this rank

@@ -32,7 +32,8 @@ class Contraction(unittest.TestCase):
     def fused(self, name, more=()):
         command, folder = library_command()
         # As CXXFLAGS would, before the flags of the target.
-        command[1:1] = ["-mfma", "-mavx2"]
+        first = next(i for i, word in enumerate(command) if word.startswith("-"))
+        command[first:first] = ["-mfma", "-mavx2"]
         result = subprocess.run([*command, "-O2", *more, "-S", "-o", "-", SOURCE / "grad" / name], cwd=folder, capture_output=True, text=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         return FUSED.findall(result.stdout)
