@@ -91,25 +91,32 @@ struct AllBlocks {
   }
 };
 
+// What the threads of a block share.
+struct SquareShared {
+  // The sum of a lane from those of the threads. After a barrier.
+  RONDO_HD void sum_lane(unsigned lane) noexcept {
+    double sum = 0;
+    for (std::size_t group = 0; group < square_groups; ++group)
+      sum += threads[group * square_lanes + lane];
+    lanes[lane] = sum;
+  }
+
+  double threads[square_line];
+  double lanes[square_lanes];
+};
+
 // to[b] (f64) = sum b of `from`. The grid has as many blocks as there are sums in all pieces.
 template <class Summands>
 struct SquareSums {
   using Arguments = PieceArguments;
-  struct Shared {
-    double threads[square_line];
-    double lanes[square_lanes];
-  };
+  using Shared = SquareShared;
   static constexpr int phases = 3;
 
   RONDO_HD static void run(int phase, const Arguments& arguments, Shared& shared,
                            const device::GridThread& thread) noexcept {
     const unsigned index = thread.index;
     if (phase == 1) {
-      if (index >= square_lanes) return;
-      double sum = 0;
-      for (std::size_t group = 0; group < square_groups; ++group)
-        sum += shared.threads[group * square_lanes + index];
-      shared.lanes[index] = sum;
+      if (index < square_lanes) shared.sum_lane(index);
       return;
     }
     if (phase == 2 && index != 0) return;
@@ -145,10 +152,7 @@ struct SquareSums {
 // of its squares is given. The grid has one block.
 struct CountSquares {
   using Arguments = CountArguments;
-  struct Shared {
-    double threads[square_line];
-    double lanes[square_lanes];
-  };
+  using Shared = SquareShared;
   static constexpr int phases = 3;
 
   RONDO_HD static void run(int phase, const Arguments& arguments, Shared& shared,
@@ -162,10 +166,7 @@ struct CountSquares {
       shared.threads[index] = sum;
       if (arguments.last == 0) arguments.columns[index] = sum;
     } else if (arguments.last != 0 && phase == 1 && index < square_lanes) {
-      double sum = 0;
-      for (std::size_t group = 0; group < square_groups; ++group)
-        sum += shared.threads[group * square_lanes + index];
-      shared.lanes[index] = sum;
+      shared.sum_lane(index);
     } else if (arguments.last != 0 && phase == 2 && index == 0) {
       const double before = arguments.begins != 0 ? arguments.before : *arguments.total;
       *arguments.total =
