@@ -31,12 +31,13 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       times_(calls_, verdict_, options.warn_after),
       owners_(options_, *this, transports_, calls_, verdict_, *this),
       starter_(options_, *this, {calls_, owners_, verdict_, departures_, *this}),
-      has_direct_(owners_.has_direct()) {
+      has_direct_(owners_.has_direct()),
+      two_level_(owners_.two_level()) {
   if (options_.size > 1) driver_.start_background();
 }
 
 StagesInside Engine::stages_inside(const schedules::Signature& signature) const noexcept {
-  return owners_.stages_inside(signature);
+  return two_level_ != nullptr ? two_level_->stages_of(signature) : StagesInside{};
 }
 
 Engine::~Engine() {

@@ -164,6 +164,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Owners owners_ RONDO_GUARDED_BY(driver_.mutex());
   Starter starter_ RONDO_GUARDED_BY(driver_.mutex());
   const bool has_direct_;
+  const TwoLevelOwner* const two_level_;  // only for what it has from its constructor; or null
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
   Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;

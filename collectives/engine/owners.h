@@ -60,10 +60,10 @@ class Owners {
     return *link_owners_[static_cast<std::size_t>(lane)];
   }
   bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
-  // Which stages of TwoLevelOwner such a call has.
-  StagesInside stages_inside(const schedules::Signature& signature) const noexcept {
+  // Of one priority; those of the others run the same calls. Null: there is none.
+  const TwoLevelOwner* two_level() const noexcept {
     const auto& owner = collectives_.front().two_level;
-    return owner ? owner->stages_of(signature) : StagesInside{};
+    return owner ? &*owner : nullptr;
   }
 
   // Does what can be done now in shared memory. True when anything was.
