@@ -152,16 +152,16 @@ void DirectLane::combine_on_gpu(std::uint64_t chunk) {
 // Combines the slots of all ranks, this one's included.
 void DirectLane::combine_in_host(const DirectPart& part, std::uint64_t chunk) {
   GpuMover& mover = *first_->on_gpu.mover;
-  const bool in_place = first_->on_gpu.out_is_pinned;
+  const bool reaches_out = first_->on_gpu.out_is_pinned;
   std::byte* const result =
-      in_place ? first_->out + out_offset(part) : mover.carrier(Counter::combined, chunk);
+      reaches_out ? first_->out + out_offset(part) : mover.carrier(Counter::combined, chunk);
   for (std::size_t peer = 0; peer < size_; ++peer) sources_[peer] = slot(peer, chunk, part);
   reduce(result, part.count);
   const std::size_t bytes = part.count * form_->element;
   const ResultPlaces places = form_->roles.result_places(protocol_.ways());
   if (places.slot || places.first == ResultPlaces::First::slot)
     base::copy_bytes(slot(rank_, chunk, part), result, bytes);
-  if (places.first == ResultPlaces::First::own_out && !in_place)
+  if (places.first == ResultPlaces::First::own_out && !reaches_out)
     mover.to_device(Counter::combined, first_->out + out_offset(part), result, bytes);
 }
 

@@ -74,7 +74,7 @@ CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const 
   }
   ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
-  operation.ends_in_memory = inside != nullptr && inside->ends(call.signature);
+  operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
   if (inside != nullptr)
     enlist(operation, *inside);
   else

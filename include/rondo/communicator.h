@@ -284,11 +284,11 @@ class RONDO_API Communicator {
   //
   // device: the ordinal of a GPU, for memory of cudaMalloc there. Where ranks of this host reach
   // memory of allocate() on a GPU, they then reach the whole allocation that holds this memory;
-  // elsewhere there is nothing to register. When the last registration in
-  // an allocation ends, the end waits until operations on it have ended here and the other ranks
-  // have let go of it, whatever they do. That takes milliseconds as a rule and five seconds at
-  // most; then a line on standard error says that the memory must not be freed. The destructor of
-  // the communicator ends what is still registered.
+  // elsewhere there is nothing to register. When the last registration in an allocation ends, the
+  // end waits until operations on it have ended here and the other ranks have let go of it,
+  // whatever they do. That takes milliseconds as a rule and five seconds at most; then a line on
+  // standard error says that the memory must not be freed. The destructor of the communicator ends
+  // what is still registered.
   //
   //   Wrong: cudaFree(p) while r lives: another process has the memory open, and CUDA leaves
   //   undefined what happens then.

@@ -15,19 +15,17 @@
 #include "support/effort.h"
 #include "support/fake_kernels.h"
 #include "support/trial.h"
+#include "tests/engine/two_level_ranks.h"
 
 namespace rondo::testing {
 namespace {
 
-enum class Where { elsewhere, windows, mixed };
-
 // hosts: by rank. Over shm, also between hosts.
 Setup two_level_setup(const std::vector<int>& hosts, std::size_t segment_bytes = 0) {
-  Setup setup = direct_setup(static_cast<int>(hosts.size()));
-  setup.hosts = hosts;
-  setup.options.algorithm = "two_level";
-  setup.options.segment_bytes = segment_bytes;
-  setup.options.depth = segment_bytes == 0 ? 0 : 3;
+  Setup setup = setup_of(hosts, segment_bytes);
+  setup.over = Over::shm;
+  setup.faults.windows = false;
+  setup.options.staging_bytes = 1;  // as direct_setup()
   return setup;
 }
 
@@ -37,8 +35,7 @@ class Caller {
   static constexpr std::size_t arena_bytes = 4'000'000;
 
   Caller(Communicator& c, OnGpu& on, Where where) : c_(c), on_(on) {
-    if (where == Where::windows || (where == Where::mixed && c.rank() % 2 == 0))
-      arena_ = c.allocate(arena_bytes, on.gpu().ordinal());
+    if (in_window(where, c.rank())) arena_ = c.allocate(arena_bytes, on.gpu().ordinal());
   }
   void place(Trial& trial, std::size_t offset = 0) {
     if (arena_.data() == nullptr) return trial.place_on(on_.copier);
