@@ -217,6 +217,7 @@ def forked(c):
             os._exit(1)
     _, status = os.waitpid(child, 0)
     assert status == 0, status
+    c.barrier()  # a message that came before the other rank's fork would end its receive
     c.batch([rondo.Send(bytes(4), 1 - c.rank), rondo.Send(bytes(4), 1 - c.rank)])
     assert work.wait() and dropped.wait()
     waiter.join()
