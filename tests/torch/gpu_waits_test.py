@@ -126,12 +126,14 @@ class GpuWaits(GpuTest):
         """A copy that fails after wait() is named by the work's next wait and by later calls."""
         if self.rank == 1:
             self.broadcast_when_told(self.put(ramp(7)))
+            dist.send(self.sign, 0)
             with self.assertRaisesRegex(dist.DistBackendError, "rank 0 cannot go on"):
                 dist.all_reduce(torch.zeros(1))
             return
         x = self.put(torch.zeros(COUNT))
         work = self.receive_held(x)
         work.wait()
+        dist.recv(self.sign, 1)  # the broadcast has ended there, too
         gpus.fail_work()
         gpus.let_go(0)
         cause = "GPU 0: .*ILLEGAL_ADDRESS"

@@ -563,7 +563,7 @@ TEST_CASE("a ReLU in only one of forward and backward is refused on a GPU") {
     SyncBatchNorm layer(c, channels, {.name = "bn", .device = on.gpu().ordinal()});
     SyncBatchNorm* const list[] = {&layer};
     layer.set_stream(stream.get());
-    GpuTensor x(on, part(batch_of(1, 2), c.rank())), y(on, blank()), dy(on, blank()),
+    GpuTensor x(on, part(batch_of(2, 1), c.rank())), y(on, blank()), dy(on, blank()),
         dx(on, blank());
     const BatchNormFusion relu{.relu = true, .y = y.view()};
     const BatchNormFusion there = forward ? relu : BatchNormFusion{},
