@@ -103,17 +103,34 @@ void GpuPasses::come_before_all(device::StreamHandle stream) {
   make_wait(stream_.get(), last_);
 }
 
-void GpuPasses::zero(void* stream) {
+// Lets the body enqueue work on the stream, in its place. When the body fails half way, what it has
+// enqueued keeps that place: settle() waits for it.
+template <class Body>
+void GpuPasses::in_place(void* stream, const Body& body) {
   const device::StreamHandle handle = handle_of(stream);
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
   come_after_all(handle);
-  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
-    if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
-      gpu().check(
-          gpu().driver().set_bytes(address_of(setup_.storage.gradients(arena)), 0, bytes, handle),
-          "cuMemsetD8Async");
+  try {
+    body(handle);
+  } catch (...) {
+    try {
+      come_before_all(handle);
+    } catch (const Error&) {  // the body's own error says why
+    }
+    throw;
+  }
   come_before_all(handle);
+}
+
+void GpuPasses::zero(void* stream) {
+  in_place(stream, [&](device::StreamHandle handle) {
+    for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
+      if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
+        gpu().check(
+            gpu().driver().set_bytes(address_of(setup_.storage.gradients(arena)), 0, bytes, handle),
+            "cuMemsetD8Async");
+  });
 }
 
 void GpuPasses::begin_step(void* stream, bool gives) {
@@ -388,42 +405,37 @@ void GpuPasses::count(double squares, void* stream) {
     counted_ += squares;
     return;
   }
-  const device::StreamHandle handle = handle_of(stream);
-  const device::Current current(gpu());
-  const std::lock_guard lock(mutex_);
-  come_after_all(handle);
-  CountArguments arguments;
-  arguments.sum = squares;
-  launch_count(arguments, handle);
-  count_stale_ = true;
-  come_before_all(handle);
+  in_place(stream, [&](device::StreamHandle handle) {
+    CountArguments arguments;
+    arguments.sum = squares;
+    launch_count(arguments, handle);
+    count_stale_ = true;
+  });
 }
 
 // The memory for sums of blocks is free between steps.
 void GpuPasses::count(const Buffer& gradient, void* stream) {
-  const device::StreamHandle handle = handle_of(stream);
-  const device::Current current(gpu());
-  const std::lock_guard lock(mutex_);
-  come_after_all(handle);
-  const std::size_t element_bytes = size_of(gradient.type), blocks = square_blocks(gradient.count);
-  for (std::size_t first = 0; first < blocks; first += counted_blocks) {
-    const std::size_t from = first * square_block,
-                      now = std::min(gradient.count - from, counted_blocks * square_block);
-    Launches launches(kernels_, squares_kernel(gradient.type), 1, handle);
-    launches.add({static_cast<const std::byte*>(gradient.data) + from * element_bytes,
-                  block_sum_at(0), nullptr, now});
-    launches.finish();
-    CountArguments arguments;
-    arguments.blocks = reinterpret_cast<const double*>(block_sum_at(0));
-    arguments.count = square_blocks(now);
-    arguments.before = counted_;
-    arguments.begins = counts_on_gpu_ ? 0 : 1;
-    arguments.first = first == 0 ? 1 : 0;
-    arguments.last = first + counted_blocks >= blocks ? 1 : 0;
-    launch_count(arguments, handle);
-  }
-  counts_on_gpu_ = count_stale_ = true;
-  come_before_all(handle);
+  in_place(stream, [&](device::StreamHandle handle) {
+    const std::size_t element_bytes = size_of(gradient.type),
+                      blocks = square_blocks(gradient.count);
+    for (std::size_t first = 0; first < blocks; first += counted_blocks) {
+      const std::size_t from = first * square_block,
+                        now = std::min(gradient.count - from, counted_blocks * square_block);
+      Launches launches(kernels_, squares_kernel(gradient.type), 1, handle);
+      launches.add({static_cast<const std::byte*>(gradient.data) + from * element_bytes,
+                    block_sum_at(0), nullptr, now});
+      launches.finish();
+      CountArguments arguments;
+      arguments.blocks = reinterpret_cast<const double*>(block_sum_at(0));
+      arguments.count = square_blocks(now);
+      arguments.before = counted_;
+      arguments.begins = counts_on_gpu_ ? 0 : 1;
+      arguments.first = first == 0 ? 1 : 0;
+      arguments.last = first + counted_blocks >= blocks ? 1 : 0;
+      launch_count(arguments, handle);
+    }
+    counts_on_gpu_ = count_stale_ = true;
+  });
 }
 
 double GpuPasses::counted() {
@@ -433,21 +445,16 @@ double GpuPasses::counted() {
 }
 
 void GpuPasses::clip(double max_norm, std::span<const ClipRange> ranges, void* stream) {
-  const device::StreamHandle handle = handle_of(stream);
-  const device::Current current(gpu());
-  const std::lock_guard lock(mutex_);
-  come_after_all(handle);
-  const auto* const squares =
-      reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
-  for (const auto& [arena, piece] : ranges) {
-    const DType type = setup_.layout.arenas[arena].type;
-    kernels_.launch_clip(
-        type,
-        {setup_.storage.gradients(arena) + piece.offset, piece.bytes / size_of(type), squares,
-         counted_, max_norm, counts_on_gpu_ ? results_->counted_at() : nullptr},
-        handle);
-  }
-  come_before_all(handle);
+  in_place(stream, [&](device::StreamHandle handle) {
+    const auto* const squares =
+        reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
+    for (const auto& [arena, piece] : ranges)
+      kernels_.launch_clip(setup_.layout.arenas[arena].type,
+                           {setup_.storage.gradients(arena) + piece.offset,
+                            piece.bytes / size_of(setup_.layout.arenas[arena].type), squares,
+                            counted_, max_norm, counts_on_gpu_ ? results_->counted_at() : nullptr},
+                           handle);
+  });
 }
 
 void GpuPasses::complete(std::optional<void*> stream) {

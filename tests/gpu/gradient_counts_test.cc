@@ -162,6 +162,32 @@ TEST_CASE("count_in_norm_on() comes after its stream and before what uses the no
   }));
 }
 
+// The end of the buckets waits for the kernel that was launched, which reads and writes their
+// memory, and gives that memory up when the stream is late.
+TEST_CASE("count_in_norm_on() that fails half way leaves no kernel behind",
+          "[gradients][abandons]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(count_setup(1), "half way", [&](Communicator& c, OnGpu& on) {
+    const device::Stream stream(on.gpu()), late(on.gpu());
+    const GpuFloats outside(on, 1000, 1);
+    GradientOptions options = with_norms();
+    options.deadline = short_deadline;
+    {
+      GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()), options);
+      step_of_ones(buckets, on, stream);
+      settle(on, stream);
+      fake.hold(late.get());
+      constexpr int out_of_memory = 2;
+      fake.fail("cuLaunchKernel", 2, 1, out_of_memory);
+      refused(Errc::system, "CUDA_ERROR_OUT_OF_MEMORY",
+              [&] { buckets.count_in_norm_on(outside.buffer(), late.get()); });
+    }
+    fake.let_go(late.get());
+    settle(on, late);
+  }));
+}
+
 TEST_CASE("gradients outside of buckets on a GPU: what is refused", "[gradients]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
