@@ -103,10 +103,11 @@ void GpuPasses::come_before_all(device::StreamHandle stream) {
   make_wait(stream_.get(), last_);
 }
 
-// Lets the body enqueue work on the stream, in its place. When the body fails half way, what it has
-// enqueued keeps that place: settle() waits for it.
+// Lets the body enqueue work on the stream, behind what Rondo has enqueued for gradients so far and
+// before what it will enqueue. That also holds for what a body has enqueued that fails half way:
+// settle() waits for it.
 template <class Body>
-void GpuPasses::in_place(void* stream, const Body& body) {
+void GpuPasses::in_order(void* stream, const Body& body) {
   const device::StreamHandle handle = handle_of(stream);
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
@@ -124,7 +125,7 @@ void GpuPasses::in_place(void* stream, const Body& body) {
 }
 
 void GpuPasses::zero(void* stream) {
-  in_place(stream, [&](device::StreamHandle handle) {
+  in_order(stream, [&](device::StreamHandle handle) {
     for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
       if (const std::size_t bytes = setup_.layout.arenas[arena].bytes; bytes != 0)
         gpu().check(
@@ -405,7 +406,7 @@ void GpuPasses::count(double squares, void* stream) {
     counted_ += squares;
     return;
   }
-  in_place(stream, [&](device::StreamHandle handle) {
+  in_order(stream, [&](device::StreamHandle handle) {
     CountArguments arguments;
     arguments.sum = squares;
     launch_count(arguments, handle);
@@ -415,7 +416,7 @@ void GpuPasses::count(double squares, void* stream) {
 
 // The memory for sums of blocks is free between steps.
 void GpuPasses::count(const Buffer& gradient, void* stream) {
-  in_place(stream, [&](device::StreamHandle handle) {
+  in_order(stream, [&](device::StreamHandle handle) {
     const std::size_t element_bytes = size_of(gradient.type),
                       blocks = square_blocks(gradient.count);
     for (std::size_t first = 0; first < blocks; first += counted_blocks) {
@@ -445,7 +446,7 @@ double GpuPasses::counted() {
 }
 
 void GpuPasses::clip(double max_norm, std::span<const ClipRange> ranges, void* stream) {
-  in_place(stream, [&](device::StreamHandle handle) {
+  in_order(stream, [&](device::StreamHandle handle) {
     const auto* const squares =
         reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
     for (const auto& [arena, piece] : ranges)

@@ -87,7 +87,7 @@ class GpuPasses final : public Passes {
   void come_after_all(device::StreamHandle stream);
   void come_before_all(device::StreamHandle stream);
   template <class Body>
-  void in_place(void* stream, const Body& body);
+  void in_order(void* stream, const Body& body);
   void await_ready(std::size_t parameter);
   void await_all_ready();
   // Where the bytes of a part come from.
