@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/bind.h"
 #include "tools/commands.h"
 #include "tools/output.h"
+#include "tools/ranks/bind.h"
 #include "tools/text.h"
 
 namespace rondo::tools {

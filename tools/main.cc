@@ -14,7 +14,7 @@
 
 #include "tools/commands.h"
 #include "tools/output.h"
-#include "tools/spawn.h"
+#include "tools/ranks/spawn.h"
 #include "tools/text.h"
 #include "tools/usage.h"
 

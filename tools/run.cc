@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tools/commands.h"
-#include "tools/spawn.h"
+#include "tools/ranks/spawn.h"
 #include "tools/text.h"
 
 namespace rondo::tools {

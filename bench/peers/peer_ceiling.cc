@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of the bare all-reduce (tools/bare_all_reduce.h) as a program that
+// One rank of the bare all-reduce (tools/ceilings/bare_all_reduce.h) as a program that
 // bench/peers/compare.py measures like a library. It is no library: MEMORY is the descriptor of an
 // empty memory file that all ranks have inherited.
 //
@@ -14,7 +14,7 @@
 
 #include "base/shared_memory.h"
 #include "library.h"
-#include "tools/bare_all_reduce.h"
+#include "tools/ceilings/bare_all_reduce.h"
 
 namespace {
 

@@ -29,7 +29,7 @@ OTHER_CODE = {".py", ".sh", ".map", ".cmake"}
 OTHER_NAMES = {"meson.build", "meson_options.txt", "dev", "run"}
 ADVISED_LINES = 400
 # The tool that measures what devices reach without Rondo.
-DEVICE_CEILING = ("tools/device_ceiling.cc", ("lib/device_stream.h", "transports/stream.h"))
+DEVICE_CEILING = ("tools/ceilings/device_ceiling.cc", ("lib/device_stream.h", "transports/stream.h"))
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA = re.compile(r"^(cuda|cu[A-Z]|cub/|thrust/|cooperative_groups|nvml|device_launch_parameters|nvtx)")
@@ -55,7 +55,7 @@ def may_use_cuda(path):
 
 
 def may_use_hwloc(path):
-    return path == "tools/bind.cc"
+    return path == "tools/ranks/bind.cc"
 
 
 # The standard headers that rondo/c.h, the header for C, needs.
@@ -69,7 +69,7 @@ def foreign_include(path, target):
     if ASIO.match(target) and not may_use_asio(path):
         return f"<{target}>: Boost.Asio stays inside transports/connect, transports/tcp, lib/rendezvous and lib/control"
     if HWLOC.match(target) and not may_use_hwloc(path):
-        return f"<{target}>: hwloc stays inside tools/bind.cc; the library needs none"
+        return f"<{target}>: hwloc stays inside tools/ranks/bind.cc; the library needs none"
     if VERBS.match(target) and not may_use_verbs(path):
         return f"<{target}>: verbs headers stay inside transports/rdma"
     if CUDA.match(target) and not may_use_cuda(path):

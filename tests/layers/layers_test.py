@@ -91,9 +91,9 @@ class LayersTest(unittest.TestCase):
 
     def test_ceiling_of_devices(self):
         for target in ('"lib/device_stream.h"', '"transports/stream.h"'):
-            self.allowed("tools/device_ceiling.cc", target)
-            self.forbidden("tools/bench.cc", target, "<rondo/...>, base and itself only")
-        self.forbidden("tools/device_ceiling.cc", '"lib/connect.h"', "<rondo/...>, base and itself only")
+            self.allowed("tools/ceilings/device_ceiling.cc", target)
+            self.forbidden("tools/bench/bench.cc", target, "<rondo/...>, base and itself only")
+        self.forbidden("tools/ceilings/device_ceiling.cc", '"lib/connect.h"', "<rondo/...>, base and itself only")
 
     def test_asio(self):
         for path in ("transports/connect/dial.cc", "transports/tcp/link.cc", "lib/rendezvous/socket.cc", "lib/control/thread.cc"):
@@ -102,10 +102,10 @@ class LayersTest(unittest.TestCase):
             self.forbidden(path, "<boost/asio/ip/tcp.hpp>", "Boost.Asio stays inside")
 
     def test_hwloc(self):
-        self.allowed("tools/bind.cc", "<hwloc.h>")
-        for path in ("tools/spawn.cc", "base/cores.cc", "lib/core_share.cc"):
+        self.allowed("tools/ranks/bind.cc", "<hwloc.h>")
+        for path in ("tools/ranks/spawn.cc", "base/cores.cc", "lib/core_share.cc"):
             for target in ("<hwloc.h>", "<hwloc/bitmap.h>"):
-                self.forbidden(path, target, "hwloc stays inside tools/bind.cc")
+                self.forbidden(path, target, "hwloc stays inside tools/ranks/bind.cc")
 
     def test_verbs(self):
         self.allowed("transports/rdma/queue.cc", "<infiniband/verbs.h>")

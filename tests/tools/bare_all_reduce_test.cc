@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bare_all_reduce.h"
+#include "tools/ceilings/bare_all_reduce.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bind.h"
+#include "tools/ranks/bind.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/core_ceiling.h"
+#include "tools/ceilings/core_ceiling.h"
 
 #include <array>
 #include <cstddef>

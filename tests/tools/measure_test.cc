@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measure.h"
+#include "tools/measure/measure.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 #include "catch.h"
 #include "support/ranks.h"
-#include "tools/measure.h"
+#include "tools/measure/measure.h"
 
 using rondo::Communicator;
 using rondo::testing::expect;

@@ -2,14 +2,14 @@
 //
 // Compares the inputs of rondo bench with the scalar kernels of the library. They must give the
 // expected table in different orders of the ranks, rounded at every hop or only at the end.
-#include "tools/pattern.h"
+#include "tools/measure/pattern.h"
 
 #include <cstring>
 #include <vector>
 
 #include "catch.h"
 #include "collectives/kernels/reduce.h"
-#include "tools/small_float.h"
+#include "tools/measure/small_float.h"
 
 using namespace rondo;
 using rondo::tools::Call;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/socket.h"
+#include "tools/ranks/socket.h"
 
 #include <array>
 #include <stdexcept>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/traffic.h"
+#include "tools/measure/traffic.h"
 
 #include "catch.h"
 

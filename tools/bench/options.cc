@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/options.h"
+
+#include <rondo/error.h>
+#include <rondo/info.h>
+#include <rondo/plan.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/text.h"
+#include "tools/ranks/spawn.h"
+#include "tools/records/result_file.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
+                        default_step = std::uint64_t{1} << 20;
+// In one direction every message of the window has memory of its own.
+constexpr std::uint64_t default_one_way_max = std::uint64_t{4} << 20, default_window = 64,
+                        most_window = 65'536;
+constexpr std::size_t most_rows = 100'000;
+constexpr std::uint64_t most_in_a_row = 100'000;
+
+template <class T>
+std::vector<std::string> all_names(int count) {
+  std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) names.emplace_back(name_of(static_cast<T>(i)));
+  return names;
+}
+
+[[noreturn]] void fail_unknown(std::string_view flag, std::string_view given,
+                               const std::vector<std::string>& possible) {
+  throw UsageError(fmt::format("{} {}: unknown{}; possible: {}", flag, given,
+                               suggest(given, possible), join(possible)));
+}
+
+Operation read_operation(const std::string& text) {
+  if (text == name_of(Operation::sendrecv())) return Operation::sendrecv();
+  std::vector<std::string> names;
+  for (int i = 0; i < collective_count; ++i) {
+    const auto operation = static_cast<Collective>(i);
+    if (list_algorithms(operation).empty()) continue;
+    if (parse_collective(text) == operation) return operation;
+    names.emplace_back(name_of(operation));
+  }
+  names.emplace_back(name_of(Operation::sendrecv()));
+  fail_unknown("operation", text, names);
+}
+
+// Messages have flags of their own, and nothing that is reduced, rooted or planned.
+Operation read_messages(const BenchFlags& flags, Operation operation) {
+  if (operation != Operation::sendrecv()) {
+    if (!flags.one_way && flags.window.empty()) return operation;
+    throw UsageError(
+        fmt::format("{}: only for rondo bench sendrecv, and the operation is {}; "
+                    "leave the flag out",
+                    flags.one_way ? "--one-way" : "--window", name_of(operation)));
+  }
+  const auto refuse = [](const char* flag, const std::string& value, const char* why) {
+    if (!value.empty())
+      throw UsageError(fmt::format("{} {}: {}; leave the flag out", flag, value, why));
+  };
+  refuse("--op", flags.op, "sendrecv reduces nothing");
+  refuse("--root", flags.root, "sendrecv has no root");
+  refuse("--algorithm", flags.algorithm, "messages have no algorithm to choose");
+  if (flags.one_way)
+    refuse("--agg_iters", flags.in_a_row, "with --one-way an iteration has --window messages");
+  else
+    refuse("--window", flags.window,
+           "only with --one-way; --agg_iters says how many calls of sendrecv are under way");
+  return flags.one_way ? Operation::one_way() : operation;
+}
+
+// How many calls an iteration has.
+std::uint64_t read_in_a_row(const BenchFlags& flags) {
+  if (flags.one_way)
+    return flags.window.empty() ? default_window
+                                : parse_number("--window", flags.window, 1, most_window);
+  return flags.in_a_row.empty() ? 1 : parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
+}
+
+std::vector<DType> read_types(const std::string& text) {
+  std::vector<DType> types;
+  if (text == "all") {
+    for (int i = 0; i < dtype_count; ++i) types.push_back(static_cast<DType>(i));
+    return types;
+  }
+  auto names = all_names<DType>(dtype_count);
+  names.emplace_back("all");
+  for (const std::string& word : split(text, ',')) {
+    const auto type = parse_dtype(word);
+    if (!type || static_cast<int>(*type) >= dtype_count) fail_unknown("--datatype", word, names);
+    types.push_back(*type);
+  }
+  if (types.empty()) fail_unknown("--datatype", text, names);
+  return types;
+}
+
+std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>& types) {
+  if (text.empty()) return {ReduceOp::sum};
+  std::vector<ReduceOp> ops;
+  auto names = all_names<ReduceOp>(reduce_op_count);
+  names.emplace_back("all");
+  for (int i = 0; text == "all" && i < reduce_op_count; ++i)
+    ops.push_back(static_cast<ReduceOp>(i));
+  for (const std::string& word : text == "all" ? std::vector<std::string>{} : split(text, ',')) {
+    const auto op = parse_reduce_op(word);
+    if (!op) fail_unknown("--op", word, names);
+    ops.push_back(*op);
+  }
+  if (ops.empty()) fail_unknown("--op", text, names);
+  for (const ReduceOp op : ops)
+    if (std::none_of(types.begin(), types.end(), [op](DType type) { return supports(type, op); }))
+      throw UsageError(
+          fmt::format("--op {}: not defined for {}; the bit operations need an integer type",
+                      name_of(op), name_of(types.front())));
+  return ops;
+}
+
+std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
+  std::uint64_t first =
+      flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
+  std::uint64_t last = flags.one_way ? default_one_way_max : default_max;
+  if (!flags.max_bytes.empty()) last = parse_bytes("--maxbytes", flags.max_bytes);
+  if (flags.max_bytes.empty()) last = std::max(first, last);
+  if (flags.min_bytes.empty()) first = std::min(first, last);
+  if (first > last)
+    throw UsageError(
+        fmt::format("--minbytes {} is more than --maxbytes {}", flags.min_bytes, flags.max_bytes));
+  const bool stepped = !flags.step_bytes.empty() && flags.step_factor.empty();
+  const std::uint64_t step =
+      flags.step_bytes.empty() ? default_step : parse_bytes("--stepbytes", flags.step_bytes);
+  if (step == 0) throw UsageError("--stepbytes 0: give at least 1");
+  std::uint64_t factor = flags.step_factor.empty()
+                             ? default_factor
+                             : parse_number("--stepfactor", flags.step_factor, 1, 1 << 20);
+  if (stepped) factor = 1;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t size = first; size <= last;
+       size = factor > 1 ? std::max<std::uint64_t>(size, 1) * factor : size + step) {
+    sizes.push_back(size);
+    if (factor > 1 && size > last / factor) break;  // the next would exceed `last`, or overflow
+    if (sizes.size() > most_rows)
+      throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step",
+                                   most_rows, base::describe_bytes(first),
+                                   base::describe_bytes(last)));
+  }
+  // With the default step the largest size is always measured.
+  const bool own_step = flags.step_bytes.empty() && flags.step_factor.empty();
+  if (own_step && sizes.back() != last) sizes.push_back(last);
+  return sizes;
+}
+
+std::vector<int> read_roots(const BenchFlags& flags) {
+  if (flags.root.empty()) return {0};
+  if (flags.root == "all") return {-1};
+  return {parse_int("--root", flags.root, 0, std::numeric_limits<int>::max())};
+}
+
+// Two results in one file would overwrite each other.
+void refuse_one_file(const BenchFlags& flags) {
+  const std::array<std::pair<const char*, const std::string*>, 3> files{
+      {{"--json", &flags.json}, {"--csv", &flags.csv}, {"--write-constants", &flags.constants}}};
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (!files[i].second->empty() && !files[j].second->empty() &&
+          is_one_file(*files[j].second, *files[i].second))
+        throw UsageError(
+            fmt::format("{} {} and {} {}: both name the same output; give each its own",
+                        files[j].first, *files[j].second, files[i].first, *files[i].second));
+}
+
+// Under a launcher an invalid environment is not reported here. Communicator::connect reports it,
+// and then all ranks get the error.
+Options read_environment(bool launched) {
+  try {
+    Options options = Options::from_environment();
+    // Communicator::connect reads both again, and its messages then name what has set them.
+    options.rank = -1;
+    options.size = 0;
+    return options;
+  } catch (const Error&) {
+    if (!launched) throw;
+    return {};
+  }
+}
+
+// Algorithms belong to collectives; messages have refused the flag already.
+void check_algorithm(const std::string& algorithm, Operation operation) {
+  if (algorithm.empty() || operation.traits().messages) return;
+  auto algorithms = list_algorithms(operation.traits().operation);
+  algorithms.emplace_back(
+      "direct");  // has no schedule; where it is not possible, connect() throws and says why
+  if (std::find(algorithms.begin(), algorithms.end(), algorithm) == algorithms.end())
+    fail_unknown("--algorithm", algorithm, algorithms);
+}
+
+Options read_connect(const BenchFlags& flags, Operation operation) {
+  const bool launched = gather_place({}).source != "alone";
+  Options options = read_environment(launched);
+  if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
+  if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
+  if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
+  if (!flags.deadline.empty())
+    options.deadline =
+        std::chrono::milliseconds(1000 * parse_number("--deadline", flags.deadline, 1, 1'000'000));
+  const SystemInfo info = gather_info(options);
+  std::vector<std::string> names;
+  for (const TransportInfo& transport : info.transports) names.push_back(transport.name);
+  for (const std::string& wanted : options.transports)
+    if (std::find(names.begin(), names.end(), wanted) == names.end() &&
+        (!launched || !flags.transport.empty()))
+      fail_unknown("--transport", wanted, names);
+  if (!info.interface_error.empty() && (!launched || !flags.interfaces.empty()))
+    throw UsageError(info.interface_error);
+  check_algorithm(options.algorithm, operation);
+  return options;
+}
+
+}  // namespace
+
+bool BenchOptions::reduces() const {
+  return operation.traits().reduces;
+}
+
+bool BenchOptions::shows_table() const {
+  return !is_standard_output(json) && !is_standard_output(csv) && !is_standard_output(constants);
+}
+
+bool BenchOptions::rooted() const {
+  return operation.traits().rooted();
+}
+
+void add_bench_flags(CLI::App& command, BenchFlags& flags) {
+  const auto add = [&](const char* names, std::string& value, const char* text) {
+    command.add_option(names, value, text)->type_name("");
+  };
+  add("operation", flags.operation,
+      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
+      "scatter, "
+      "all_to_all, all_gather_v, reduce_scatter_v or sendrecv (each rank sends to the next one and "
+      "receives from the previous one)");
+  command.add_flag("--one-way", flags.one_way,
+                   "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
+                   "and the latency of one: half of its round trip; also with --device cuda");
+  add("--window", flags.window,
+      "With --one-way: messages of an iteration, which are all under way at once (default 64)");
+  add("-b,--minbytes", flags.min_bytes,
+      "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8)");
+  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M, with --one-way 4M)");
+  add("-i,--stepbytes", flags.step_bytes,
+      "Add this from one size to the next (default 1M where the factor is 1)");
+  add("-f,--stepfactor", flags.step_factor,
+      "Multiply by this from one size to the next (default 4, and the largest size at the end)");
+  add("-n,--iters", flags.iterations,
+      "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
+  add("-w,--warmup_iters", flags.warmups, "Untimed iterations before those (default 2)");
+  add("-m,--agg_iters", flags.in_a_row,
+      "Calls of one iteration: all are started, then waited for; times are those of one call "
+      "(default 1)");
+  add("-c,--check", flags.check,
+      "Check every result of the timed iterations; 0 switches the check off (default 1)");
+  add("-d,--datatype", flags.type,
+      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, several with "
+      "commas, or "
+      "all");
+  add("-o,--op", flags.op,
+      "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or "
+      "all");
+  add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
+  add("--ranks", flags.ranks,
+      "Ranks to start on this host when no launcher has done it (default 4, with --one-way 2)");
+  add("--bind", flags.bind,
+      "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
+      "node; none: not at all (default: core while there are enough, else numa)");
+  add("--device", flags.device,
+      "Where the buffers are: cpu (default), cuda (all GPUs of a host) or cuda:0,1 (these GPUs). "
+      "Rank r of a host uses GPU r modulo their number");
+  add("--transport", flags.transport,
+      "Transports that may be used: shm, rdma, tcp (default: shm within a host; between hosts rdma "
+      "where devices reach each other, else tcp)");
+  add("--algorithm", flags.algorithm,
+      "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct "
+      "(default: the planner chooses)");
+  add("--interfaces", flags.interfaces,
+      "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but "
+      "eth3");
+  add("--json", flags.json,
+      "Write the results to this file as JSON, after each size; - is the standard output, without "
+      "the table");
+  add("--csv", flags.csv, "Write the results to this file as CSV, in the same way");
+  add("--write-constants", flags.constants,
+      "Measure the costs of the links, and write the planner's constants to this file, for "
+      "RONDO_CONSTANTS; - is the standard output");
+  add("--min-bandwidth", flags.min_bandwidth,
+      "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
+      "not for barrier");
+  add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
+  command.add_flag(
+      "--no-ceiling", flags.no_ceiling,
+      "Do not measure ceilings (plain sockets; writes of RDMA devices; where all ranks "
+      "share memory a bare all-reduce, or memcpy; with --device cuda copies)");
+  command.add_flag(
+      "--allocate", flags.allocate,
+      "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "
+      "pass");
+  command.add_flag("--fresh", flags.fresh,
+                   "Write the inputs anew before every iteration, untimed, as a backward pass does "
+                   "with gradients; the check always does, so this is for -c 0");
+}
+
+BenchOptions interpret(const BenchFlags& flags) {
+  BenchOptions options;
+  options.operation = read_messages(flags, read_operation(flags.operation));
+  options.sizes = read_sizes(flags);
+  options.types = read_types(flags.type);
+  options.ops = read_ops(flags.op, options.types);
+  options.roots = read_roots(flags);
+  if (!flags.iterations.empty())
+    options.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
+  if (!flags.warmups.empty())
+    options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
+  options.in_a_row = read_in_a_row(flags);
+  // Beyond that the bytes of all ranks, for which start_ranks() finds memory, overflow 64 bits.
+  if (options.sizes.back() >
+      std::numeric_limits<std::uint64_t>::max() / (2 * most_ranks) / options.in_a_row)
+    throw UsageError(fmt::format(
+        "--maxbytes {}, {} {}: so many buffers of that size fit "
+        "into no memory; give a smaller size or fewer calls",
+        base::describe_bytes(options.sizes.back()), options.in_a_row_flag(), options.in_a_row));
+  if (!flags.check.empty())
+    options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
+  if (!flags.ranks.empty()) options.ranks = parse_int("--ranks", flags.ranks, 1, most_ranks);
+  options.binding = parse_binding(flags.bind);
+  if (!flags.min_bandwidth.empty())
+    options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
+  if (options.min_bandwidth && options.operation == Collective::barrier)
+    throw UsageError(
+        "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
+  options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
+  options.allocate = flags.allocate;
+  options.device = DeviceChoice::parse(flags.device, options.operation);
+  options.fresh = flags.fresh;
+  refuse_one_file(flags);
+  options.json = flags.json;
+  options.csv = flags.csv;
+  options.constants = flags.constants;
+  options.connect = read_connect(flags, options.operation);
+  if (!options.constants.empty()) options.connect.measure = true;
+  if (!options.reduces()) options.ops = {ReduceOp::sum};
+  if (options.operation == Collective::barrier) {
+    options.sizes = {0};
+    options.types = {DType::u8};
+  }
+  return options;
+}
+
+void settle(BenchOptions& options, int ranks) {
+  if (options.one_way() && ranks != 2)
+    throw UsageError(
+        fmt::format("--one-way: rank 0 sends to rank 1, so there must be 2 ranks, not {}; start 2, "
+                    "or leave --one-way out: then each rank sends to the next one",
+                    ranks));
+  if (options.roots.front() >= ranks)
+    throw UsageError(fmt::format("--root {}: there are {} ranks, so give 0 to {} or all",
+                                 options.roots.front(), ranks, ranks - 1));
+  if (!options.rooted()) options.roots = {0};
+  if (options.roots.front() >= 0) return;
+  options.roots.clear();
+  for (int rank = 0; rank < ranks; ++rank) options.roots.push_back(rank);
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ceilings/core_ceiling.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <type_traits>
+
+#include "tools/measure/agree.h"
+#include "tools/measure/traffic.h"
+
+namespace rondo::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Mark = std::array<std::uint8_t, 16>;
+constexpr std::size_t page_bytes = 4096;
+constexpr std::chrono::seconds core_patience{10};
+constexpr std::chrono::milliseconds between_looks{20};
+constexpr double wanted_seconds = 0.1;
+constexpr int fewest_calls = 5, most_calls = 200;
+
+[[noreturn]] void fail_core(const std::string& what) {
+  throw std::runtime_error(fmt::format("{}: {}", what, std::generic_category().message(errno)));
+}
+
+// Two processes with the same number here use the same PIDs.
+std::uint64_t pid_namespace() {
+  struct stat status {};
+  if (::stat("/proc/self/ns/pid", &status) != 0) fail_core("/proc/self/ns/pid");
+  return status.st_ino;
+}
+
+// Also true for a process that its parent has not waited for yet. False where the system is too old
+// to tell.
+bool has_ended(::pid_t process) {
+  const base::FileDescriptor descriptor(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (!descriptor) return errno == ESRCH;
+  pollfd end{descriptor.get(), POLLIN, 0};
+  return ::poll(&end, 1, 0) == 1;
+}
+
+}  // namespace
+
+// What each rank tells all others over the communicator; file and mark are rank 0's.
+struct CoreCeiling::Announcement {
+  std::uint64_t pid_namespace = 0;
+  std::int32_t process = 0;
+  std::int32_t file = -1;
+  Mark mark{};
+};
+
+// The first page of the memory. The bare all-reduce has the others.
+struct CoreCeiling::Head {
+  Mark mark;  // random, so that the file of another process is not taken for this one
+  std::atomic<bool> given_up;
+};
+
+CoreCeiling::CoreCeiling(Communicator& communicator, std::span<std::byte> from,
+                         std::span<std::byte> to, bool fresh)
+    : communicator_(communicator), from_(from), to_(to), fresh_(fresh) {
+  Announcement mine;
+  mine.process = ::getpid();
+  try {
+    if (std::min(from.size(), to.size()) < sizeof(float))
+      throw std::runtime_error("the buffers are smaller than an f32");
+    mine.pid_namespace = pid_namespace();
+    if (communicator.rank() == 0) offer(mine);
+  } catch (const std::exception& error) {
+    trouble_ = error.what();
+  }
+  const std::vector<Announcement> all = exchange(mine);
+  for (const Announcement& announcement : all) processes_.push_back(announcement.process);
+  try {
+    if (communicator.rank() > 0 && all.front().file >= 0 && trouble_.empty()) open(all.front());
+    if (memory_)
+      bare_ = std::make_unique<BareAllReduce>(communicator.rank(), communicator.size(),
+                                              memory_.data() + page_bytes,
+                                              [this](Clock::duration waited) { look(waited); });
+  } catch (const std::exception& error) {
+    trouble_ = error.what();
+  }
+  usable_ = true;
+  agree();
+  file_.reset();
+}
+
+CoreCeiling::~CoreCeiling() = default;
+
+std::vector<CoreCeiling::Announcement> CoreCeiling::exchange(const Announcement& mine) {
+  static_assert(std::has_unique_object_representations_v<Announcement>);
+  std::vector<Announcement> all(static_cast<std::size_t>(communicator_.size()));
+  const auto rank = static_cast<std::size_t>(communicator_.rank());
+  all[rank] = mine;
+  communicator_
+      .all_gather(Buffer{&all[rank], sizeof mine, DType::u8, -1},
+                  Buffer{all.data(), sizeof mine * all.size(), DType::u8, -1})
+      .wait();
+  return all;
+}
+
+void CoreCeiling::offer(Announcement& mine) {
+  const std::size_t bytes = page_bytes + BareAllReduce::memory_bytes(communicator_.size());
+  file_ = base::make_shared_memory(bytes);
+  memory_ = base::Mapping(file_.get(), bytes, base::Mapping::Access::write);
+  if (::getrandom(mine.mark.data(), mine.mark.size(), 0) != static_cast<ssize_t>(mine.mark.size()))
+    throw std::runtime_error("getrandom gave too few bytes");
+  head().mark = mine.mark;
+  mine.file = file_.get();
+}
+
+void CoreCeiling::open(const Announcement& first) {
+  if (first.pid_namespace != pid_namespace())
+    throw std::runtime_error("this rank and rank 0 are in different PID namespaces");
+  const std::string path = fmt::format("/proc/{}/fd/{}", first.process, first.file);
+  const base::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail_core(path + " of rank 0");
+  const std::size_t bytes = page_bytes + BareAllReduce::memory_bytes(communicator_.size());
+  if (const std::string defect = base::defect_of_memory(file.get(), bytes); !defect.empty())
+    throw std::runtime_error(fmt::format("{} is not the memory of rank 0: {}", path, defect));
+  base::Mapping memory(file.get(), bytes, base::Mapping::Access::write);
+  memory_ = std::move(memory);
+  if (head().mark == first.mark) return;
+  memory_ = {};
+  throw std::runtime_error(path + " is not the memory of rank 0");
+}
+
+// Sets usable_, on all ranks alike.
+void CoreCeiling::agree() {
+  const bool mine = usable_ && trouble_.empty() && bare_;
+  usable_ = maximum_over_ranks(communicator_, mine ? 0 : 1) == 0;
+}
+
+CoreCeiling::Head& CoreCeiling::head() const {
+  static_assert(sizeof(Head) <= page_bytes && std::atomic<bool>::is_always_lock_free);
+  return *reinterpret_cast<Head*>(memory_.data());
+}
+
+// Throws when the wait is in vain.
+void CoreCeiling::look(Clock::duration waited) {
+  if (head().given_up.load(std::memory_order_relaxed))
+    throw std::runtime_error("another rank gave up");
+  const auto now = Clock::now();
+  if (waited < between_looks || now < next_look_) return;
+  next_look_ = now + between_looks;
+  for (std::size_t rank = 0; rank < processes_.size(); ++rank)
+    if (has_ended(processes_[rank]))
+      throw std::runtime_error(
+          fmt::format("rank {} (pid {}) ended meanwhile", rank, processes_[rank]));
+  if (waited > core_patience)
+    throw std::runtime_error(
+        fmt::format("another rank did nothing for {} seconds", core_patience.count()));
+}
+
+// The times of the calls, in seconds: as many on each rank.
+std::vector<double> CoreCeiling::times_of(std::size_t bytes) {
+  const auto in = from_.first(bytes), out = to_.first(bytes);
+  const auto write = [&] {
+    std::ranges::fill(out, std::byte{2});
+    std::ranges::fill(in, std::byte{1});  // floats that are neither subnormal nor NaN
+  };
+  write();
+  if (prepared_bytes_ != bytes) prepared_seconds_ = bare_->prepare(in, out);
+  prepared_bytes_ = bytes;
+  const int calls = static_cast<int>(
+      std::clamp(wanted_seconds / prepared_seconds_, double{fewest_calls}, double{most_calls}));
+  std::vector<double> times(static_cast<std::size_t>(calls));
+  for (double& time : times) {
+    if (fresh_) write();
+    bare_->barrier();
+    const auto begin = Clock::now();
+    bare_->all_reduce();
+    time = std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  bare_->barrier();
+  return times;
+}
+
+double CoreCeiling::measure(const Row& row) {
+  const std::size_t whole = sizeof(float);
+  const std::size_t bytes =
+      std::min((row.bytes + whole - 1) / whole, std::min(from_.size(), to_.size()) / whole) * whole;
+  std::vector<double> times;
+  try {
+    if (usable_) times = times_of(bytes);
+  } catch (const std::exception& error) {
+    trouble_ = error.what();
+    head().given_up = true;
+  }
+  agree();
+  if (!usable_ || times.empty()) return 0;
+  maximum_over_ranks(communicator_, times);
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return static_cast<double>(row.bytes) * bus_factor(Collective::all_reduce, communicator_.size()) /
+         *middle / 1e9;
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/traits.h"
+#include "tools/bench/options.h"
+#include "tools/measure/iterations.h"
+#include "tools/measure/memory.h"
+#include "tools/measure/pattern.h"
+
+namespace rondo::tools {
+
+// One result: the out-of-place or the in-place half of a table row; in one direction both halves.
+// Times are those of one call: the time of an iteration, divided by the number of its calls.
+struct Row {
+  std::uint64_t bytes = 0;  // of the larger buffer
+  // Elements that the operation is called with; for all_gather, reduce_scatter, gather and scatter
+  // those of one block.
+  std::uint64_t count = 0;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = -1;
+  bool in_place = false;
+  std::string algorithm;
+  Times time;
+  std::optional<Times> latency;  // of a message in one direction: half of its round trip
+  double algbw = 0, busbw = 0;   // GB/s, from the p50 of time
+  double traffic = 0;            // bytes that all ranks must load and store (traffic.h)
+  double ceiling = 0;            // GB/s to compare the row with; 0: not known
+  std::uint64_t wrong = 0;       // elements, over all ranks and timed iterations
+};
+
+// Measures calls of one operation. All ranks make the same calls in the same order. A failure of
+// the communicator throws and ends the measurement.
+class Measurement {
+ public:
+  // Takes memory for the largest size: of the GPU, if there is one, which outlives the object. Its
+  // stream then orders the operations.
+  Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook,
+              GpuStream* gpu = nullptr);
+
+  // Chooses type, op and root of the rows that follow. Call it before the first row.
+  void choose(DType type, ReduceOp op, int root);
+  Row measure(std::uint64_t bytes, bool in_place);
+  // The row that measure() of this size returns, without its measurements.
+  Row describe(std::uint64_t bytes, bool in_place) const;
+  // The memory of all rows, where it is on the host; each row fills it anew.
+  std::span<std::byte> in() { return {static_cast<std::byte*>(in_.data()), in_.bytes()}; }
+  std::span<std::byte> out() { return {static_cast<std::byte*>(out_.data()), out_.bytes()}; }
+
+ private:
+  // Where the operands of a call are.
+  struct Operands {
+    Buffer in, out;
+  };
+  // Part of an output: elements first, first + 1, ... of what comes from rank `block`.
+  struct Part {
+    std::byte* data;
+    std::size_t first, count;
+    int block;
+  };
+  BenchMemory take(std::size_t bytes);
+  std::byte* host(std::byte* data) const;
+  void cut(std::size_t count);
+  Operands place(std::size_t count, bool in_place) const;
+  const base::Traits& traits() const { return call_.operation.traits(); }
+  int device() const { return gpu_ != nullptr ? gpu_->device() : -1; }
+  int sender() const;
+  bool reads() const { return base::holds_some(traits().in, call_.rank == call_.root); }
+  bool writes() const { return base::holds_some(traits().out, call_.rank == call_.root); }
+  template <class Function>
+  void for_each_part(const Operands& operands, Function function) const;
+  Operands operands_of(std::size_t call, const Operands& first) const;
+  void poison(const Operands& operands, bool in_place, std::uint64_t data);
+  Work start(const Operands& operands);
+  Work exchange(const Operands& operands);
+  std::uint64_t check(const Operands& operands, std::uint64_t data) const;
+  void write_all(const Operands& first, bool in_place);
+  std::uint64_t check_all(const Operands& first);
+  double iterate(const Operands& first, bool in_place);
+  void measure_calls(Row& row, const Operands& first);
+  void measure_one_way(Row& row, const Operands& first);
+
+  Communicator& communicator_;
+  const BenchOptions& options_;
+  Iterations iterations_;
+  GpuStream* gpu_;  // null: the buffers are in host memory
+  OpOptions call_options_;
+  BenchMemory in_, out_;
+  Call call_;
+  Pattern pattern_;
+  std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
+  std::size_t before_ = 0;           // elements in the blocks before this rank's
+  bool checked_ = false;
+  bool fresh_ = false;  // inputs are written before every iteration, not only before the first
+  std::size_t distance_ = 0;  // bytes from a call's buffers to those of the next in its iteration
+  std::size_t used_ = 0;      // bytes of in_ and out_ that the calls of an iteration use
+  std::vector<Work> works_;   // the calls of an iteration
+  // Counts calls through all rows, so that each has its own data.
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/plan/simulate.h"
+
+#include <fmt/format.h>
+#include <rondo/plan.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include <rondo/error.h>
+
+#include "base/text.h"
+#include "tools/output.h"
+#include "tools/records/result_file.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+constexpr std::uint64_t most_simulated = 1'000'000;
+
+SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) {
+  SimulatedHosts h;
+  h.ranks_per_host = parse_int("--ranks-per-host", call.ranks_per_host, 0, most_simulated);
+  if (h.ranks_per_host == 0) h.ranks_per_host = 1;
+  const auto per_host = static_cast<std::uint64_t>(h.ranks_per_host);
+  if (!flags.hosts.empty()) {
+    h.hosts = parse_int("--hosts", flags.hosts, 1, most_simulated / per_host);
+  } else if (!call.ranks.empty()) {
+    const int ranks = parse_int("--ranks", call.ranks, 1, most_simulated);
+    if (ranks % h.ranks_per_host != 0)
+      throw UsageError(fmt::format("--ranks {}: not a multiple of --ranks-per-host {}", ranks,
+                                   h.ranks_per_host));
+    h.hosts = ranks / h.ranks_per_host;
+  }
+  if (!flags.hosts.empty() && !call.ranks.empty() &&
+      parse_int("--ranks", call.ranks, 1, most_simulated) != h.hosts * h.ranks_per_host)
+    throw UsageError(fmt::format("--ranks {}: --hosts {} with {} ranks each gives {}", call.ranks,
+                                 h.hosts, h.ranks_per_host, h.hosts * h.ranks_per_host));
+  if (flags.placement != "blocks" && flags.placement != "turns")
+    throw UsageError(fmt::format("--placement {}: possible are blocks and turns", flags.placement));
+  h.in_turns = flags.placement == "turns";
+  h.link_latency_s = parse_seconds("--link-latency", flags.link_latency);
+  h.link_bytes_per_s = parse_rate("--link-rate", flags.link_rate);
+  h.link_burst_bytes = parse_bytes("--link-burst", flags.link_burst);
+  h.host_latency_s = parse_seconds("--host-latency", flags.host_latency);
+  h.host_bytes_per_s = parse_rate("--host-rate", flags.host_rate);
+  h.frame_s = parse_seconds("--frame-cost", flags.frame_cost);
+  h.byte_s = parse_seconds("--byte-cost", flags.byte_cost);
+  h.reduce_bytes_per_s = parse_rate("--reduce-rate", flags.reduce_rate);
+  h.cores_per_host = parse_int("--cores", call.cores, 0, most_simulated);
+  h.cores = parse_int("--shared-cores", flags.shared_cores, 0, most_simulated);
+  return h;
+}
+
+SimulatedStragglers read_stragglers(const SimulateFlags& flags) {
+  return {.count = parse_int("--stragglers", flags.stragglers, 0, most_simulated),
+          .hosts = flags.straggler_hosts,
+          .factor = parse_positive("--straggler-factor", flags.straggler_factor),
+          .delay_s = parse_seconds("--straggler-delay", flags.straggler_delay),
+          .seed = parse_number("--seed", flags.seed, 0, UINT64_MAX)};
+}
+
+SimulationQuery read_query(const SimulateFlags& flags, const SimulateCall& call) {
+  SimulationQuery query;
+  query.operation = call.operation;
+  query.bytes = parse_bytes("--bytes", call.bytes);
+  query.hosts = read_hosts(flags, call);
+  query.root = parse_int("--root", call.root, 0,
+                         static_cast<std::uint64_t>(query.hosts.hosts) *
+                                 static_cast<std::uint64_t>(query.hosts.ranks_per_host) -
+                             1);
+  if (!call.depth.empty()) query.depth = parse_int("--depth", call.depth, 1, most_simulated);
+  if (!call.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", call.segment);
+  query.reproducible = call.reproducible;
+  query.stragglers = read_stragglers(flags);
+  return query;
+}
+
+struct Simulated {
+  std::string algorithm, problem;  // problem: why it could not be simulated
+  Simulation result;
+};
+
+std::vector<Simulated> simulate_all(SimulationQuery query, const std::string& algorithms) {
+  std::vector<Simulated> rows;
+  const bool listed = !algorithms.empty();
+  for (const std::string& name :
+       listed ? split(algorithms, ',') : list_algorithms(query.operation)) {
+    query.algorithm = name;
+    try {
+      rows.push_back({name, {}, simulate_plan(query)});
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) throw;
+      rows.push_back({name, error.what(), {}});
+    }
+  }
+  return rows;
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.0f}%", 100 * share);
+}
+
+void print_table(const SimulationQuery& query, const std::vector<Simulated>& rows) {
+  const SimulatedHosts& h = query.hosts;
+  print("{} of {} over {} ranks on {} hosts\n", name_of(query.operation),
+        base::describe_bytes(query.bytes), h.hosts * h.ranks_per_host, h.hosts);
+  for (const Simulated& row : rows)
+    if (row.problem.empty() && !row.result.stragglers.empty()) {
+      print("stragglers: {}", query.stragglers.hosts ? "hosts" : "ranks");
+      for (const int one : row.result.stragglers)
+        print("{} {}", one == row.result.stragglers.front() ? "" : ",", one);
+      print("\n");
+      break;
+    }
+  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  {}\n", "algorithm",
+        "segment", "depth", "simulated", "formula", "frames", "link max", "links", "link", "rank",
+        "critical");
+  for (const Simulated& row : rows) {
+    const Simulation& s = row.result;
+    if (!row.problem.empty()) {
+      print("{:<10} {}\n", row.algorithm, row.problem);
+      continue;
+    }
+    print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  rank {}{}\n",
+          s.algorithm, base::describe_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
+          format_seconds(s.predicted_seconds), s.frames, base::describe_bytes(s.busiest_link_bytes),
+          base::describe_bytes(s.link_bytes), percent(s.busiest_link_share),
+          percent(s.busiest_rank_share), s.critical_rank, s.one_host ? "; one host for all" : "");
+  }
+}
+
+nlohmann::json to_json(const Simulated& row) {
+  if (!row.problem.empty()) return {{"algorithm", row.algorithm}, {"problem", row.problem}};
+  const Simulation& s = row.result;
+  return {{"algorithm", s.algorithm},
+          {"segment_bytes", s.segment_bytes},
+          {"depth", s.depth},
+          {"segments", s.segments},
+          {"seconds", s.seconds},
+          {"predicted_seconds", s.predicted_seconds},
+          {"first_done_seconds", s.first_done_seconds},
+          {"last_rank", s.last_rank},
+          {"critical_rank", s.critical_rank},
+          {"critical_seconds", s.critical_seconds},
+          {"frames", s.frames},
+          {"bytes", s.bytes},
+          {"link_bytes", s.link_bytes},
+          {"busiest_link_bytes", s.busiest_link_bytes},
+          {"busiest_host", s.busiest_host},
+          {"busiest_link_share", s.busiest_link_share},
+          {"mean_link_share", s.mean_link_share},
+          {"busiest_rank_share", s.busiest_rank_share},
+          {"mean_rank_share", s.mean_rank_share},
+          {"stragglers", s.stragglers},
+          {"one_host", s.one_host}};
+}
+
+nlohmann::json to_json(const SimulationQuery& query, const std::vector<Simulated>& rows) {
+  const SimulatedHosts& h = query.hosts;
+  const SimulatedStragglers& s = query.stragglers;
+  nlohmann::json results = nlohmann::json::array();
+  for (const Simulated& row : rows) results.push_back(to_json(row));
+  return {{"operation", name_of(query.operation)},
+          {"bytes", query.bytes},
+          {"root", query.root},
+          {"hosts", h.hosts},
+          {"ranks_per_host", h.ranks_per_host},
+          {"placement", h.in_turns ? "turns" : "blocks"},
+          {"link_latency_s", h.link_latency_s},
+          {"link_bytes_per_s", h.link_bytes_per_s},
+          {"link_burst_bytes", h.link_burst_bytes},
+          {"host_latency_s", h.host_latency_s},
+          {"host_bytes_per_s", h.host_bytes_per_s},
+          {"frame_s", h.frame_s},
+          {"byte_s", h.byte_s},
+          {"reduce_bytes_per_s", h.reduce_bytes_per_s},
+          {"cores_per_host", h.cores_per_host},
+          {"shared_cores", h.cores},
+          {"straggler_count", s.count},
+          {"straggler_hosts", s.hosts},
+          {"straggler_factor", s.factor},
+          {"straggler_delay_s", s.delay_s},
+          {"seed", s.seed},
+          {"results", results}};
+}
+
+}  // namespace
+
+void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
+  const auto add = [&](const char* name, std::string& value, const std::string& text) {
+    command.add_option(name, value, "Simulate: " + text)->capture_default_str();
+  };
+  command.add_option("--hosts", flags.hosts,
+                     "Number of hosts (default: what --ranks and --ranks-per-host give, or 4 with "
+                     "--simulate)");
+  command
+      .add_option("--placement", flags.placement,
+                  "blocks: ranks of a host follow each other; turns: hosts take turns")
+      ->capture_default_str();
+  add("--link-latency", flags.link_latency, "latency of the network, without the frame costs");
+  add("--link-rate", flags.link_rate, "payload rate of a host's link in each direction");
+  add("--link-burst", flags.link_burst, "bytes that an idle link takes at once");
+  add("--host-latency", flags.host_latency, "latency between ranks of one host");
+  add("--host-rate", flags.host_rate, "rate of each rank to ranks of its host");
+  add("--frame-cost", flags.frame_cost, "processor time of a frame, at each end");
+  add("--byte-cost", flags.byte_cost, "processor time of a payload byte, at each end");
+  add("--reduce-rate", flags.reduce_rate, "bytes combined per second");
+  add("--shared-cores", flags.shared_cores,
+      "cores that all hosts share, as network namespaces do; 0: they share none");
+  add("--stragglers", flags.stragglers, "number of ranks that are slow or late, chosen by --seed");
+  add("--straggler-factor", flags.straggler_factor, "factor by which stragglers are slower");
+  add("--straggler-delay", flags.straggler_delay, "stragglers call the operation this much later");
+  add("--seed", flags.seed, "seed of the random choice of stragglers");
+  command.add_flag("--straggler-hosts", flags.straggler_hosts,
+                   "Simulate: stragglers are whole hosts with their links");
+}
+
+void simulate(const SimulateFlags& flags, const SimulateCall& call) {
+  const SimulationQuery query = read_query(flags, call);
+  const std::vector<Simulated> rows = simulate_all(query, call.algorithms);
+  if (!call.json.empty()) write_report("--json", call.json, to_json(query, rows).dump(2) + "\n");
+  if (!is_standard_output(call.json)) print_table(query, rows);
+}
+
+}  // namespace rondo::tools
