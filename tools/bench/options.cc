@@ -22,9 +22,8 @@ namespace {
 
 constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
                         default_step = std::uint64_t{1} << 20;
-// In one direction every message of the window has memory of its own.
-constexpr std::uint64_t default_one_way_max = std::uint64_t{4} << 20, default_window = 64,
-                        most_window = 65'536;
+// Every message of a window has memory of its own.
+constexpr std::uint64_t default_windowed_max = std::uint64_t{4} << 20, most_window = 65'536;
 constexpr std::size_t most_rows = 100'000;
 constexpr std::uint64_t most_in_a_row = 100'000;
 
@@ -43,7 +42,8 @@ std::vector<std::string> all_names(int count) {
 }
 
 Operation read_operation(const std::string& text) {
-  if (text == name_of(Operation::sendrecv())) return Operation::sendrecv();
+  constexpr std::array messages{Operation::sendrecv(), Operation::latency(), Operation::bandwidth(),
+                                Operation::bibandwidth(), Operation::rate()};
   std::vector<std::string> names;
   for (int i = 0; i < collective_count; ++i) {
     const auto operation = static_cast<Collective>(i);
@@ -51,40 +51,54 @@ Operation read_operation(const std::string& text) {
     if (parse_collective(text) == operation) return operation;
     names.emplace_back(name_of(operation));
   }
-  names.emplace_back(name_of(Operation::sendrecv()));
+  for (const Operation& operation : messages) {
+    if (text == name_of(operation)) return operation;
+    names.emplace_back(name_of(operation));
+  }
   fail_unknown("operation", text, names);
 }
 
-// Messages have flags of their own, and nothing that is reduced, rooted or planned.
-Operation read_messages(const BenchFlags& flags, Operation operation) {
-  if (operation != Operation::sendrecv()) {
-    if (!flags.one_way && flags.window.empty()) return operation;
-    throw UsageError(
-        fmt::format("{}: only for rondo bench sendrecv, and the operation is {}; "
-                    "leave the flag out",
-                    flags.one_way ? "--one-way" : "--window", name_of(operation)));
+std::vector<Operation> read_operations(const BenchFlags& flags) {
+  std::vector<Operation> operations;
+  for (const std::string& word : split(flags.operation, ',')) {
+    const Operation operation = read_operation(word);
+    if (std::find(operations.begin(), operations.end(), operation) != operations.end())
+      throw UsageError(fmt::format("operation {}: named twice; name each once", word));
+    operations.push_back(operation);
   }
-  const auto refuse = [](const char* flag, const std::string& value, const char* why) {
+  if (operations.empty()) fail_unknown("operation", flags.operation, {"all_reduce"});
+  if (!flags.one_way) return operations;
+  if (operations != std::vector{Operation::sendrecv()})
+    throw UsageError(
+        fmt::format("--one-way: only for rondo bench sendrecv, and the operation is {}; leave the "
+                    "flag out",
+                    flags.operation));
+  return {Operation::one_way()};
+}
+
+// Refuses flags that say nothing of these operations.
+void check_flags_of_messages(const BenchFlags& flags, const std::vector<Operation>& operations) {
+  const auto any = [&](auto is) { return std::any_of(operations.begin(), operations.end(), is); };
+  const auto refuse = [](const char* flag, const std::string& value, const std::string& why) {
     if (!value.empty())
       throw UsageError(fmt::format("{} {}: {}; leave the flag out", flag, value, why));
   };
-  refuse("--op", flags.op, "sendrecv reduces nothing");
-  refuse("--root", flags.root, "sendrecv has no root");
-  refuse("--algorithm", flags.algorithm, "messages have no algorithm to choose");
-  if (flags.one_way)
-    refuse("--agg_iters", flags.in_a_row, "with --one-way an iteration has --window messages");
-  else
+  if (!any([](const Operation& operation) { return operation.windowed(); }))
     refuse("--window", flags.window,
-           "only with --one-way; --agg_iters says how many calls of sendrecv are under way");
-  return flags.one_way ? Operation::one_way() : operation;
-}
-
-// How many calls an iteration has.
-std::uint64_t read_in_a_row(const BenchFlags& flags) {
-  if (flags.one_way)
-    return flags.window.empty() ? default_window
-                                : parse_number("--window", flags.window, 1, most_window);
-  return flags.in_a_row.empty() ? 1 : parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
+           operations.front() == Operation::sendrecv()
+               ? "only with --one-way; --agg_iters says how many calls of sendrecv are under way"
+               : "only for sendrecv --one-way, bandwidth, bibandwidth and rate, and the operation "
+                 "is " +
+                     flags.operation);
+  if (any([](const Operation& operation) { return !operation.traits().messages; })) return;
+  const std::string name = flags.one_way ? "sendrecv" : flags.operation;
+  refuse("--op", flags.op, name + " reduces nothing");
+  refuse("--root", flags.root, name + " has no root");
+  refuse("--algorithm", flags.algorithm, "messages have no algorithm to choose");
+  if (any([](const Operation& operation) { return !operation.between_pairs(); })) return;
+  refuse("--agg_iters", flags.in_a_row,
+         flags.one_way ? "with --one-way an iteration has --window messages"
+                       : "an iteration of " + name + " has --window messages, of latency one");
 }
 
 std::vector<DType> read_types(const std::string& text) {
@@ -125,10 +139,32 @@ std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>
   return ops;
 }
 
-std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
+// The value of --sizes, in ascending order.
+std::vector<std::uint64_t> read_list_of_sizes(const BenchFlags& flags) {
+  for (const auto& [flag, value] :
+       std::initializer_list<std::pair<const char*, const std::string*>>{
+           {"--minbytes", &flags.min_bytes},
+           {"--maxbytes", &flags.max_bytes},
+           {"--stepbytes", &flags.step_bytes},
+           {"--stepfactor", &flags.step_factor}})
+    if (!value->empty())
+      throw UsageError(
+          fmt::format("{} {}: --sizes {} lists the sizes already; leave one of the two flags out",
+                      flag, *value, flags.sizes));
+  std::vector<std::uint64_t> sizes;
+  for (const std::string& word : split(flags.sizes, ','))
+    sizes.push_back(parse_bytes("--sizes", word));
+  if (sizes.empty()) throw UsageError("--sizes: names no size; give some, as in 8,64K,1M");
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+std::vector<std::uint64_t> read_sizes(const BenchFlags& flags, bool windowed) {
+  if (!flags.sizes.empty()) return read_list_of_sizes(flags);
   std::uint64_t first =
       flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
-  std::uint64_t last = flags.one_way ? default_one_way_max : default_max;
+  std::uint64_t last = windowed ? default_windowed_max : default_max;
   if (!flags.max_bytes.empty()) last = parse_bytes("--maxbytes", flags.max_bytes);
   if (flags.max_bytes.empty()) last = std::max(first, last);
   if (flags.min_bytes.empty()) first = std::min(first, last);
@@ -194,7 +230,7 @@ Options read_environment(bool launched) {
 }
 
 // Algorithms belong to collectives; messages have refused the flag already.
-void check_algorithm(const std::string& algorithm, Operation operation) {
+void check_algorithm(const std::string& algorithm, const Operation& operation) {
   if (algorithm.empty() || operation.traits().messages) return;
   auto algorithms = list_algorithms(operation.traits().operation);
   algorithms.emplace_back(
@@ -203,7 +239,7 @@ void check_algorithm(const std::string& algorithm, Operation operation) {
     fail_unknown("--algorithm", algorithm, algorithms);
 }
 
-Options read_connect(const BenchFlags& flags, Operation operation) {
+Options read_connect(const BenchFlags& flags, const std::vector<Operation>& operations) {
   const bool launched = gather_place({}).source != "alone";
   Options options = read_environment(launched);
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
@@ -221,22 +257,43 @@ Options read_connect(const BenchFlags& flags, Operation operation) {
       fail_unknown("--transport", wanted, names);
   if (!info.interface_error.empty() && (!launched || !flags.interfaces.empty()))
     throw UsageError(info.interface_error);
-  check_algorithm(options.algorithm, operation);
+  for (const Operation& operation : operations) check_algorithm(options.algorithm, operation);
   return options;
 }
 
 }  // namespace
 
-bool BenchOptions::reduces() const {
-  return operation.traits().reduces;
+std::vector<std::uint64_t> BenchOptions::sizes_of(const Operation& operation) const {
+  return operation == Collective::barrier ? std::vector<std::uint64_t>{0} : sizes;
+}
+
+std::vector<DType> BenchOptions::types_of(const Operation& operation) const {
+  return operation == Collective::barrier ? std::vector{DType::u8} : types;
+}
+
+std::vector<ReduceOp> BenchOptions::ops_of(const Operation& operation) const {
+  return operation.traits().reduces ? ops : std::vector{ReduceOp::sum};
+}
+
+std::vector<int> BenchOptions::roots_of(const Operation& operation) const {
+  return operation.traits().rooted() ? roots : std::vector{0};
+}
+
+bool BenchOptions::between_pairs() const {
+  return std::any_of(operations.begin(), operations.end(),
+                     [](const Operation& operation) { return operation.between_pairs(); });
+}
+
+std::uint64_t BenchOptions::most_calls() const {
+  std::uint64_t most = 1;
+  for (const Operation& operation : operations)
+    most = std::max(most, conditions.calls_of(operation));
+  return most;
 }
 
 bool BenchOptions::shows_table() const {
-  return !is_standard_output(json) && !is_standard_output(csv) && !is_standard_output(constants);
-}
-
-bool BenchOptions::rooted() const {
-  return operation.traits().rooted();
+  return !quiet && !is_standard_output(json) && !is_standard_output(csv) &&
+         !is_standard_output(constants);
 }
 
 void add_bench_flags(CLI::App& command, BenchFlags& flags) {
@@ -245,17 +302,21 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   };
   add("operation", flags.operation,
       "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
-      "scatter, "
-      "all_to_all, all_gather_v, reduce_scatter_v or sendrecv (each rank sends to the next one and "
-      "receives from the previous one)");
+      "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (each rank sends to the next "
+      "one and receives from the previous one); between rank 0 and rank 1: latency (half of a "
+      "round trip), bandwidth (a window of messages), bibandwidth (one in each direction at once); "
+      "rate (messages of each rank of the first half to its partner in the second); several with "
+      "commas");
   command.add_flag("--one-way", flags.one_way,
                    "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
                    "and the latency of one: half of its round trip; also with --device cuda");
   add("--window", flags.window,
-      "With --one-way: messages of an iteration, which are all under way at once (default 64)");
+      "With --one-way, bandwidth, bibandwidth and rate: messages of an iteration, which are all "
+      "under way at once (default 64)");
+  add("--sizes", flags.sizes, "These sizes, instead of a range: 8,64K,1M");
   add("-b,--minbytes", flags.min_bytes,
       "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8)");
-  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M, with --one-way 4M)");
+  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M, with windows of messages 4M)");
   add("-i,--stepbytes", flags.step_bytes,
       "Add this from one size to the next (default 1M where the factor is 1)");
   add("-f,--stepfactor", flags.step_factor,
@@ -277,7 +338,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "all");
   add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
   add("--ranks", flags.ranks,
-      "Ranks to start on this host when no launcher has done it (default 4, with --one-way 2)");
+      "Ranks to start on this host when no launcher has done it (default 4, between two ranks 2)");
   add("--bind", flags.bind,
       "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
       "node; none: not at all (default: core while there are enough, else numa)");
@@ -303,6 +364,16 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--min-bandwidth", flags.min_bandwidth,
       "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
       "not for barrier");
+  add("--delay", flags.delay,
+      "RANK:TIME, as in 3:5ms: this rank sleeps so long before every call; for tests of what names "
+      "late ranks");
+  command.add_flag("--stragglers", flags.stragglers,
+                   "At the end, list the ranks in the order in which they were late");
+  command.add_flag("--wide", flags.wide,
+                   "One line for each size, with out-of-place and in-place side by side as "
+                   "nccl-tests prints them, and more columns");
+  command.add_flag("--quiet", flags.quiet,
+                   "Print no table and no progress, only what is wrong, on the standard error");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
   command.add_flag(
       "--no-ceiling", flags.no_ceiling,
@@ -317,65 +388,121 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
                    "with gradients; the check always does, so this is for -c 0");
 }
 
-BenchOptions interpret(const BenchFlags& flags) {
-  BenchOptions options;
-  options.operation = read_messages(flags, read_operation(flags.operation));
-  options.sizes = read_sizes(flags);
-  options.types = read_types(flags.type);
-  options.ops = read_ops(flags.op, options.types);
-  options.roots = read_roots(flags);
+namespace {
+
+Conditions read_conditions(const BenchFlags& flags) {
+  Conditions conditions;
   if (!flags.iterations.empty())
-    options.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
+    conditions.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
   if (!flags.warmups.empty())
-    options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
-  options.in_a_row = read_in_a_row(flags);
-  // Beyond that the bytes of all ranks, for which start_ranks() finds memory, overflow 64 bits.
+    conditions.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
+  if (!flags.window.empty())
+    conditions.window = parse_number("--window", flags.window, 1, most_window);
+  if (!flags.in_a_row.empty())
+    conditions.in_a_row = parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
+  if (!flags.check.empty())
+    conditions.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
+  conditions.allocate = flags.allocate;
+  conditions.fresh = flags.fresh;
+  return conditions;
+}
+
+// "3:5ms"
+std::optional<Delay> read_delay(const std::string& text) {
+  if (text.empty()) return {};
+  const auto parts = split(text, ':');
+  if (parts.size() != 2)
+    throw UsageError(fmt::format("--delay {}: give a rank and a time, as in 3:5ms", text));
+  const double seconds = parse_seconds("--delay", parts[1]);
+  if (seconds > 60) throw UsageError(fmt::format("--delay {}: give at most 60s", text));
+  return Delay{parse_int("--delay", parts[0], 0, most_ranks - 1),
+               std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))};
+}
+
+// Beyond that the bytes of all ranks, for which start_ranks() finds memory, overflow 64 bits.
+void check_memory(const BenchOptions& options) {
   if (options.sizes.back() >
-      std::numeric_limits<std::uint64_t>::max() / (2 * most_ranks) / options.in_a_row)
+      std::numeric_limits<std::uint64_t>::max() / (2 * most_ranks) / options.most_calls())
     throw UsageError(fmt::format(
         "--maxbytes {}, {} {}: so many buffers of that size fit "
         "into no memory; give a smaller size or fewer calls",
-        base::describe_bytes(options.sizes.back()), options.in_a_row_flag(), options.in_a_row));
-  if (!flags.check.empty())
-    options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
+        base::describe_bytes(options.sizes.back()), options.calls_flag(), options.most_calls()));
+}
+
+// What has no bandwidth cannot fall below one.
+void check_min_bandwidth(const BenchOptions& options) {
+  for (const Operation& operation : options.operations)
+    if (operation == Collective::barrier)
+      throw UsageError(
+          "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
+}
+
+}  // namespace
+
+BenchOptions interpret(const BenchFlags& flags) {
+  BenchOptions options;
+  options.operations = read_operations(flags);
+  check_flags_of_messages(flags, options.operations);
+  options.conditions = read_conditions(flags);
+  options.sizes = read_sizes(
+      flags, std::any_of(options.operations.begin(), options.operations.end(),
+                         [](const Operation& operation) { return operation.windowed(); }));
+  if (options.operations == std::vector<Operation>{Collective::barrier}) options.sizes = {0};
+  options.conditions.largest = options.sizes.back();
+  check_memory(options);
+  options.types = read_types(flags.type);
+  options.ops = read_ops(flags.op, options.types);
+  options.roots = read_roots(flags);
   if (!flags.ranks.empty()) options.ranks = parse_int("--ranks", flags.ranks, 1, most_ranks);
   options.binding = parse_binding(flags.bind);
-  if (!flags.min_bandwidth.empty())
+  if (!flags.min_bandwidth.empty()) {
     options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
-  if (options.min_bandwidth && options.operation == Collective::barrier)
-    throw UsageError(
-        "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
-  options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
-  options.allocate = flags.allocate;
-  options.device = DeviceChoice::parse(flags.device, options.operation);
-  options.fresh = flags.fresh;
+    check_min_bandwidth(options);
+  }
+  options.delay = read_delay(flags.delay);
+  options.ceiling = !flags.no_ceiling;
+  for (const Operation& operation : options.operations)
+    options.device = DeviceChoice::parse(flags.device, operation);
   refuse_one_file(flags);
   options.json = flags.json;
   options.csv = flags.csv;
   options.constants = flags.constants;
-  options.connect = read_connect(flags, options.operation);
+  options.wide = flags.wide;
+  options.quiet = flags.quiet;
+  options.stragglers = flags.stragglers;
+  options.connect = read_connect(flags, options.operations);
   if (!options.constants.empty()) options.connect.measure = true;
-  if (!options.reduces()) options.ops = {ReduceOp::sum};
-  if (options.operation == Collective::barrier) {
-    options.sizes = {0};
-    options.types = {DType::u8};
-  }
   return options;
 }
 
-void settle(BenchOptions& options, int ranks) {
-  if (options.one_way() && ranks != 2)
-    throw UsageError(
-        fmt::format("--one-way: rank 0 sends to rank 1, so there must be 2 ranks, not {}; start 2, "
-                    "or leave --one-way out: then each rank sends to the next one",
-                    ranks));
+void settle(BenchOptions& options, int ranks, int rank) {
+  for (const Operation& operation : options.operations) {
+    if (!operation.between_pairs()) continue;
+    const bool fits = operation == Operation::rate() ? ranks % 2 == 0 : ranks == 2;
+    if (fits) continue;
+    if (options.one_way())
+      throw UsageError(fmt::format(
+          "--one-way: rank 0 sends to rank 1, so there must be 2 ranks, not {}; start 2, or leave "
+          "--one-way out: then each rank sends to the next one",
+          ranks));
+    throw UsageError(fmt::format(
+        "{}: {}, not {}; {}", name_of(operation),
+        operation == Operation::rate() ? "every rank has a partner, so the number of ranks is even"
+                                       : "it is between rank 0 and rank 1, so there are 2 ranks",
+        ranks,
+        operation == Operation::rate() ? "start one more or one less"
+                                       : "start 2, or measure rate or pairs"));
+  }
+  if (options.delay && options.delay->rank >= ranks)
+    throw UsageError(fmt::format("--delay: there are {} ranks, so give rank 0 to {}, not {}", ranks,
+                                 ranks - 1, options.delay->rank));
+  if (options.delay && options.delay->rank == rank) options.conditions.delay = options.delay->time;
   if (options.roots.front() >= ranks)
     throw UsageError(fmt::format("--root {}: there are {} ranks, so give 0 to {} or all",
                                  options.roots.front(), ranks, ranks - 1));
-  if (!options.rooted()) options.roots = {0};
   if (options.roots.front() >= 0) return;
   options.roots.clear();
-  for (int rank = 0; rank < ranks; ++rank) options.roots.push_back(rank);
+  for (int root = 0; root < ranks; ++root) options.roots.push_back(root);
 }
 
 }  // namespace rondo::tools

@@ -4,6 +4,7 @@
 #include <rondo/options.h>
 #include <rondo/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tools/commands.h"
+#include "tools/measure/conditions.h"
 #include "tools/measure/gpu.h"
 #include "tools/measure/operation.h"
 #include "tools/ranks/bind.h"
@@ -21,54 +23,66 @@ namespace rondo::tools {
 // the messages.
 struct BenchFlags {
   std::string operation = "all_reduce";
-  std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row, check,
-      type = "f32", op, root, window;
+  std::string sizes, min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row,
+      check, type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      deadline, bind, device;
-  bool no_ceiling = false, allocate = false, fresh = false, one_way = false;
+      deadline, bind, device, delay;
+  bool no_ceiling = false, allocate = false, fresh = false, one_way = false, wide = false,
+       quiet = false, stragglers = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
+// Makes one rank late on purpose.
+struct Delay {
+  int rank = 0;
+  std::chrono::nanoseconds time{};
+};
+
 // The meaning of the flags.
 struct BenchOptions {
-  Operation operation = Collective::all_reduce;
+  std::vector<Operation> operations{Collective::all_reduce};
   std::vector<std::uint64_t> sizes;  // bytes, ascending
   std::vector<DType> types;
-  std::vector<ReduceOp> ops;     // one unused entry for operations that do not reduce
-  std::vector<int> roots;        // one unused entry without a root; until settle() -1: all ranks
-  std::uint64_t iterations = 0;  // 0: by time
-  std::uint64_t warmups = 2;
-  // Calls of one iteration, started before the first is waited for; in one direction the window.
-  std::uint64_t in_a_row = 1;
-  bool check = true;
-  bool fresh = false;
+  std::vector<ReduceOp> ops;
+  std::vector<int> roots;  // until settle() -1: all ranks
+  Conditions conditions;   // the delay is that of this rank only after settle()
+  std::optional<Delay> delay;
   bool ceiling = true;
-  bool allocate = false;                // buffers from Communicator::allocate
   DeviceChoice device;                  // where the buffers are
   std::optional<int> ranks;             // of --ranks
   std::optional<Binding> binding;       // of --bind
   std::string json, csv, constants;     // files; empty: none; - is the standard output
   std::optional<double> min_bandwidth;  // GB/s
+  bool wide = false, quiet = false, stragglers = false;
+  std::vector<std::string> command;  // as the user typed it
   Options connect;
 
-  bool reduces() const;
-  bool rooted() const;
-  bool one_way() const { return operation == Operation::one_way(); }
-  // The flag that sets in_a_row.
-  const char* in_a_row_flag() const { return one_way() ? "--window" : "--agg_iters"; }
-  // Whether inputs are written before every iteration: with a check they always are.
-  bool writes_anew() const { return check || fresh; }
+  // What one operation is measured with: a barrier has no sizes and types, and only some reduce or
+  // have a root.
+  std::vector<std::uint64_t> sizes_of(const Operation& operation) const;
+  std::vector<DType> types_of(const Operation& operation) const;
+  std::vector<ReduceOp> ops_of(const Operation& operation) const;
+  std::vector<int> roots_of(const Operation& operation) const;
+
+  bool one_way() const { return operations.front() == Operation::one_way(); }
+  // Whether an operation is between the two ranks of a pair.
+  bool between_pairs() const;
+  // Calls of an iteration, at most.
+  std::uint64_t most_calls() const;
+  // The flag that sets them.
+  const char* calls_flag() const { return between_pairs() ? "--window" : "--agg_iters"; }
   // False when the standard output is one of the files.
   bool shows_table() const;
   // Bytes of the buffers of a rank, at most.
-  std::uint64_t buffer_bytes() const { return 2 * sizes.back() * in_a_row; }
+  std::uint64_t buffer_bytes() const { return 2 * conditions.largest * most_calls(); }
 };
 
 // Reads all flags; settle() checks what depends on the number of ranks. Throws UsageError that says
 // what was given and what is possible.
 BenchOptions interpret(const BenchFlags& flags);
-// Checks and completes the roots, once the number of ranks is known. Throws UsageError when a root
-// is not one of the ranks, or the operation needs another number of them.
-void settle(BenchOptions& options, int ranks);
+// Checks and completes roots and delay, once the number of ranks is known. Throws UsageError when a
+// root is not one of the ranks, or an operation needs another number of them. rank: this one; -1
+// before it is known.
+void settle(BenchOptions& options, int ranks, int rank = -1);
 
 }  // namespace rondo::tools

@@ -23,13 +23,33 @@ std::string short_number(double value) {
   return fmt::format("{:.2f}", value);
 }
 
+std::string gigabytes(double rate) {
+  return rate >= 1000 ? fmt::format("{:.1f}", rate) : fmt::format("{:.3f}", rate);
+}
+
+std::string percent(const Row& row) {
+  const double reached = percent_of_ceiling(row);
+  return reached > 0 ? fmt::format("{:.0f}", reached) : "-";
+}
+
+std::string wrong_of(const Setting& setting, const Row& row) {
+  return setting.conditions.check ? std::to_string(row.wrong) : "N/A";
+}
+
+// "3 97% 5.1ms": the rank that was last most often, how often, and by how much.
+std::string late_of(const Row& row) {
+  if (!row.late) return "-";
+  const double us = row.late->late_us;
+  const std::string by =
+      us >= 999.5 ? fmt::format("{:.1f}ms", us / 1e3) : fmt::format("{:.0f}us", us);
+  return fmt::format("{} {:.0f}% {}", row.late->rank, 100 * row.late->share, by);
+}
+
 std::string half(const Setting& setting, const Row& row) {
-  const double reached = percent_of_ceiling(setting, row);
-  const std::string percent = reached > 0 ? fmt::format("{:.0f}", reached) : "-";
-  return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>7} {:>6}",
+  return fmt::format(" {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6} {:>10}",
                      short_number(row.time.mean_us), short_number(row.time.p50_us),
-                     short_number(row.time.p99_us), row.algbw, row.busbw, percent,
-                     setting.checked ? std::to_string(row.wrong) : "N/A");
+                     short_number(row.time.p99_us), gigabytes(row.algbw), gigabytes(row.busbw),
+                     percent(row), wrong_of(setting, row), row.algorithm);
 }
 
 std::string latency_half(const Times& latency) {
@@ -37,93 +57,105 @@ std::string latency_half(const Times& latency) {
                      short_number(latency.p50_us), short_number(latency.p99_us));
 }
 
-}  // namespace
-
-double percent_of_ceiling(const Setting& setting, const Row& row) {
-  if (row.ceiling <= 0 || row.bytes == 0 || row.time.p50_us <= 0) return 0;
-  const bool of_traffic =
-      setting.ceiling_of == CeilingOf::memcpy || setting.ceiling_of == CeilingOf::gpu;
-  const double rate = of_traffic ? row.traffic / row.time.p50_us / 1e3 : row.busbw;
-  return 100 * rate / row.ceiling;
-}
-
-CeilingOf ceiling_of(const Setting& setting, const Row& row) {
-  return row.ceiling > 0 ? setting.ceiling_of : CeilingOf::none;
-}
-
-std::string op_name(const Setting& setting, const Row& row) {
-  return setting.reduces ? std::string(name_of(row.op)) : "none";
-}
-
-namespace {
-
 // Says why a row may exceed its ceiling.
-std::string_view explain_excess(const Setting& setting) {
-  if (setting.ceiling_of == CeilingOf::cores)
+std::string_view explain_excess(CeilingOf ceiling_of) {
+  if (ceiling_of == CeilingOf::cores)
     return "Rondo found a better way, or the machine was faster during the row";
-  if (setting.ceiling_of == CeilingOf::memcpy)
+  if (ceiling_of == CeilingOf::memcpy)
     return "ranks loaded from a cache that they share, or the machine was faster during the row";
-  if (setting.ceiling_of == CeilingOf::gpu)
+  if (ceiling_of == CeilingOf::gpu)
     return "the data was in a cache of the GPU, or the GPU was faster during the row";
   return "the machine was faster during the row than before and after it";
 }
 
-void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {
+void print_ceilings(const std::vector<Row>& rows) {
   double least = 0, most = 0, sum = 0, best = 0;
   std::size_t count = 0, above = 0;
+  CeilingOf exceeded = CeilingOf::none;
   for (const Row& row : rows) {
-    const double percent = percent_of_ceiling(setting, row);
-    if (percent <= 0) continue;
+    const double reached = percent_of_ceiling(row);
+    if (reached <= 0) continue;
     least = count == 0 ? row.ceiling : std::min(least, row.ceiling);
     most = std::max(most, row.ceiling);
-    sum += percent;
-    best = std::max(best, percent);
+    sum += reached;
+    best = std::max(best, reached);
     ++count;
     // Less than half a percent above is noise of the measurement, and is shown as 100.
-    if (percent >= 100.5) ++above;
+    if (reached < 100.5) continue;
+    ++above;
+    exceeded = row.ceiling_of;
   }
   if (count == 0) return;
   print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n",
         least, most, sum / static_cast<double>(count), best);
   if (above > 0)
-    print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(setting));
+    print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(exceeded));
 }
 
 // Says what the columns of the table mean.
-void explain_times(const Setting& setting) {
-  if (setting.one_way())
+void explain_times(const Setting& setting, Form form, const Operation& operation) {
+  const std::uint64_t calls = setting.conditions.calls_of(operation);
+  const std::string messages = calls == 1 ? "1 message" : fmt::format("{} messages", calls);
+  if (operation == Operation::one_way())
     print(
         "# stream: rank 0 sends {} to rank 1 at once, which answers when it has all; times are "
         "those of one\n#   message: an iteration over {}\n# ping-pong: half of the round trip of "
         "one message from rank 0 to rank 1 and back; latency is its mean\n",
-        setting.in_a_row == 1 ? "1 message" : fmt::format("{} messages", setting.in_a_row),
-        setting.in_a_row);
-  print("# time: mean of the iterations, each {}; algbw and busbw: from p50; 1 GB = 1e9 B\n",
-        setting.one_way() ? "timed on rank 0" : "that of its slowest rank");
+        messages, calls);
+  else if (operation == Operation::latency())
+    print("# latency: half of the round trip of one message from rank 0 to rank 1 and back\n");
+  else if (operation == Operation::bandwidth())
+    print("# bandwidth: rank 0 sends {} to rank 1 at once, which answers when it has all\n",
+          messages);
+  else if (operation == Operation::bibandwidth())
+    print("# bibandwidth: ranks 0 and 1 send {} to each other at once; the rate is the sum\n",
+          messages);
+  else if (operation == Operation::rate())
+    print(
+        "# rate: each rank of the first half sends {} at once to its partner in the second, "
+        "which answers; the\n#   rate is that of all pairs together\n",
+        messages);
+  if (operation.windowed() && operation != Operation::one_way())
+    print("# times are those of one message: an iteration over {}\n", calls);
+  if (operation.between_pairs()) {
+    print("# {}each iteration timed on {}; 1 GB = 1e9 B\n",
+          operation == Operation::one_way() ? "time: mean of the iterations, " : "",
+          operation == Operation::rate() ? "the slowest rank" : "rank 0");
+    return;
+  }
+  print(
+      "# {}each iteration is the time of its slowest rank; algbw and busbw: from p50; 1 GB = 1e9 "
+      "B\n",
+      form == Form::wide ? "time: mean; " : "");
+  if (form == Form::narrow && setting.ranks > 1)
+    print(
+        "# transf: p50 from the last rank's call to the end; late: the rank that called last most "
+        "often, in how many\n#   percent of the iterations, and how long after the median of the "
+        "others\n");
 }
 
-void explain_ceiling(const Setting& setting) {
-  if (setting.ceiling_of == CeilingOf::cores)
+void explain_ceiling(const Setting& setting, CeilingOf ceiling_of) {
+  if (ceiling_of == CeilingOf::cores)
     print(
         "# %ceil: busbw in percent of what an all-reduce reaches that does nothing but bring data "
         "from core to\n#   core and sum it; measured before and after each row, the better of "
         "both\n");
-  else if (setting.ceiling_of == CeilingOf::memcpy)
+  else if (ceiling_of == CeilingOf::memcpy)
     print(
         "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
         "of what all ranks\n#   reach when they memcpy as much at once; measured before and after "
         "each row, the better of both\n");
-  else if (setting.ceiling_of == CeilingOf::gpu)
+  else if (ceiling_of == CeilingOf::gpu)
     print(
         "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
         "of what copies of\n#   {} within the GPUs reach; measured before and after each row, the "
         "better of both\n",
         base::describe_bytes(setting.gpu->copy_bytes()));
-  else if (setting.ceiling_of == CeilingOf::sockets)
+  else if (ceiling_of == CeilingOf::sockets)
     print(
         "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "
         "measured\n#   before and after each row, the better of both\n");
-  else if (setting.ceiling_of == CeilingOf::device)
+  else if (ceiling_of == CeilingOf::device)
     print(
         "# %ceil: busbw in percent of what the RDMA devices of these ranks write at once without "
         "Rondo; measured\n#   before and after each row, the better of both\n");
@@ -134,13 +166,13 @@ struct Titles {
   std::string half, names, units;
 };
 
-Titles titles_of_calls(const Setting& setting, std::string half) {
-  constexpr auto columns = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6}";
+Titles titles_of_calls(CeilingOf ceiling_of, std::string half) {
+  constexpr auto columns = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6} {:>10}";
   return {
       std::move(half),
-      fmt::format(columns, "time", "p50", "p99", "algbw", "busbw", "%ceil", "#wrong"),
+      fmt::format(columns, "time", "p50", "p99", "algbw", "busbw", "%ceil", "#wrong", "algorithm"),
       fmt::format(columns, "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
-                  setting.ceiling_of == CeilingOf::none ? "" : name_of(setting.ceiling_of), "")};
+                  ceiling_of == CeilingOf::none ? "" : name_of(ceiling_of), "", "")};
 }
 
 Titles titles_of_latency() {
@@ -149,32 +181,98 @@ Titles titles_of_latency() {
           fmt::format(columns, "(us)", "(us)", "(us)")};
 }
 
-}  // namespace
-
-void print_header(const Setting& setting) {
-  const bool both = setting.operation.has_in_place();
-  const Titles left = titles_of_calls(setting, setting.one_way() ? "stream" : "out-of-place");
-  const Titles right = setting.one_way() ? titles_of_latency()
-                       : both            ? titles_of_calls(setting, "in-place")
-                                         : Titles{};
-  explain_times(setting);
-  explain_ceiling(setting);
-  print("#\n#{:>53} {:^60} {:^60}\n", "", left.half, right.half);
+// A line for each size, with both halves.
+void print_wide_header(const Operation& operation, CeilingOf ceiling_of) {
+  const bool one_way = operation == Operation::one_way();
+  const Titles left = titles_of_calls(ceiling_of, one_way ? "stream" : "out-of-place");
+  const Titles right = one_way                    ? titles_of_latency()
+                       : operation.has_in_place() ? titles_of_calls(ceiling_of, "in-place")
+                                                  : Titles{};
+  print("#\n#{:>53} {:^71} {:^71}\n", "", left.half, right.half);
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root",
         left.names, right.names);
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", left.units,
         right.units);
+}
+
+constexpr std::string_view pair_columns =
+    "{:>11} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>12} {:>7} {:>6}";
+constexpr std::string_view call_columns =
+    "{:>11} {:>7} {:>8} {:>4} {:>5} {:>10} {:>8} {:>8} {:>8} {:>7} {:>7} {:>5} {:>6} {:>12}";
+
+void print_narrow_header(const Operation& operation, CeilingOf ceiling_of) {
+  const std::string_view ceiling = ceiling_of == CeilingOf::none ? "" : name_of(ceiling_of);
+  print("#\n");
+  if (operation.between_pairs()) {
+    print("#{}\n", fmt::format(fmt::runtime(pair_columns), "size", "type", "window", "mean", "p50",
+                               "p99", "bandwidth", "messages", "%ceil", "#wrong")
+                       .substr(1));
+    print("#{}\n", fmt::format(fmt::runtime(pair_columns), "(B)", "", "", "(us)", "(us)", "(us)",
+                               "(GB/s)", "(1/s)", ceiling, "")
+                       .substr(1));
+    return;
+  }
+  print("#{}\n", fmt::format(fmt::runtime(call_columns), "size", "type", "redop", "root", "place",
+                             "algorithm", "p50", "p99", "transf", "algbw", "busbw", "%ceil",
+                             "#wrong", "late")
+                     .substr(1));
+  print("#{}\n", fmt::format(fmt::runtime(call_columns), "(B)", "", "", "", "", "", "(us)", "(us)",
+                             "(us)", "(GB/s)", "(GB/s)", ceiling.substr(0, 5), "", "")
+                     .substr(1));
+}
+
+void print_narrow(const Setting& setting, const Row& row) {
+  if (row.operation.between_pairs()) {
+    print("{}\n", fmt::format(fmt::runtime(pair_columns), row.bytes, name_of(row.type), row.calls,
+                              short_number(row.time.mean_us), short_number(row.time.p50_us),
+                              short_number(row.time.p99_us), gigabytes(row.algbw),
+                              row.rate > 0 ? fmt::format("{:.0f}", row.rate) : "-", percent(row),
+                              wrong_of(setting, row)));
+    return;
+  }
+  print("{}\n",
+        fmt::format(fmt::runtime(call_columns), row.bytes, name_of(row.type), op_name(row),
+                    row.root < 0 ? "-" : std::to_string(row.root),
+                    !row.operation.has_in_place() ? "-"
+                    : row.in_place                ? "in"
+                                                  : "out",
+                    row.algorithm, short_number(row.time.p50_us), short_number(row.time.p99_us),
+                    row.late ? short_number(row.late->transfer_us) : "-", gigabytes(row.algbw),
+                    gigabytes(row.busbw), percent(row), wrong_of(setting, row), late_of(row)));
+}
+
+// The table of sendrecv --one-way has both measurements in a line, in either form.
+bool is_wide(Form form, const Operation& operation) {
+  return operation == Operation::one_way() || (form == Form::wide && !operation.between_pairs());
+}
+
+}  // namespace
+
+void print_header(const Setting& setting, Form form, const Operation& operation,
+                  CeilingOf ceiling_of) {
+  if (setting.operations.size() > 1) print("#\n# {}\n", name_of(operation));
+  explain_times(setting, form, operation);
+  explain_ceiling(setting, ceiling_of);
+  if (is_wide(form, operation))
+    print_wide_header(operation, ceiling_of);
+  else
+    print_narrow_header(operation, ceiling_of);
   flush_output();
 }
 
-void print_rows(const Setting& setting, const Row& out_of_place,
+void print_rows(const Setting& setting, Form form, const Row& out_of_place,
                 const std::optional<Row>& in_place) {
-  std::string right;
-  if (in_place) right = half(setting, *in_place);
-  if (out_of_place.latency) right = latency_half(*out_of_place.latency);
-  print("{:>12} {:>13} {:>7} {:>8} {:>5}   {} {}\n", out_of_place.bytes, out_of_place.count,
-        name_of(out_of_place.type), op_name(setting, out_of_place), out_of_place.root,
-        half(setting, out_of_place), right);
+  if (is_wide(form, out_of_place.operation)) {
+    std::string right;
+    if (in_place) right = half(setting, *in_place);
+    if (out_of_place.latency) right = latency_half(*out_of_place.latency);
+    print("{:>12} {:>13} {:>7} {:>8} {:>5}   {} {}\n", out_of_place.bytes, out_of_place.count,
+          name_of(out_of_place.type), op_name(out_of_place), out_of_place.root,
+          half(setting, out_of_place), right);
+  } else {
+    print_narrow(setting, out_of_place);
+    if (in_place) print_narrow(setting, *in_place);
+  }
   flush_output();
 }
 
@@ -185,27 +283,69 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows) {
     wrong += row.wrong;
     sum += row.busbw;
   }
-  if (setting.checked)
+  if (setting.conditions.check)
     print("# Wrong elements       : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   else
     print("# Wrong elements       : not checked\n");
   print("# Avg bus bandwidth    : {:.4f} GB/s\n",
         sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)));
-  print_ceilings(setting, rows);
+  print_ceilings(rows);
+  flush_output();
+}
+
+void print_stragglers(const Setting& setting, const std::vector<Row>& rows) {
+  struct Straggler {
+    int rank = 0;
+    double share = 0, behind_us = 0;
+  };
+  std::vector<Straggler> ranks(static_cast<std::size_t>(setting.ranks));
+  double judged = 0, error = 0;
+  for (const Row& row : rows) {
+    if (!row.late) continue;
+    ++judged;
+    error = std::max(error, row.late->clock_error_us);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      ranks[rank].share += row.late->last_share[rank];
+      ranks[rank].behind_us += row.late->behind_us[rank];
+    }
+  }
+  if (judged == 0) {
+    print("# Stragglers           : not known; there was no call of several ranks\n");
+    return;
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank].rank = static_cast<int>(rank);
+  std::stable_sort(ranks.begin(), ranks.end(), [](const Straggler& a, const Straggler& b) {
+    return a.behind_us > b.behind_us;
+  });
+  print("# Stragglers           : means over {} rows; clocks are compared to {:.1f} us\n", judged,
+        error);
+  print("#{:>7} {:>8} {:>13}  {}\n", "rank", "last in", "behind others", "host");
+  for (const Straggler& rank : ranks) {
+    std::string_view host;
+    for (const HostRecord& one : setting.hosts)
+      if (std::find(one.ranks.begin(), one.ranks.end(), rank.rank) != one.ranks.end())
+        host = one.name;
+    print("#{:>7} {:>6.0f} % {:>10.1f} us  {}\n", rank.rank, 100 * rank.share / judged,
+          rank.behind_us / judged, host);
+  }
   flush_output();
 }
 
 std::string describe_calls(const Setting& setting) {
-  if (setting.one_way()) return fmt::format(", window of {}", setting.in_a_row);
-  return setting.in_a_row > 1 ? fmt::format(", {} calls in a row", setting.in_a_row) : "";
-}
-
-std::string describe_row(const Setting& setting, const Row& row) {
-  return fmt::format("{} {} {}{}{}", name_of(setting.operation), base::describe_bytes(row.bytes),
-                     name_of(row.type), setting.reduces ? fmt::format(" {}", name_of(row.op)) : "",
-                     !setting.operation.has_in_place() ? ""
-                     : row.in_place                    ? ", in place"
-                                                       : ", out of place");
+  const Conditions& conditions = setting.conditions;
+  const auto any = [&](auto is) {
+    return std::any_of(setting.operations.begin(), setting.operations.end(), is);
+  };
+  std::string text;
+  if (any([](const Operation& operation) { return operation.windowed(); }))
+    text = fmt::format(", window of {}", conditions.window);
+  if (conditions.in_a_row > 1 &&
+      any([](const Operation& operation) { return !operation.between_pairs(); }))
+    text += fmt::format(", {} calls in a row", conditions.in_a_row);
+  if (any([](const Operation& operation) { return operation != Collective::barrier; }))
+    text += conditions.writes_anew() ? ", inputs written anew" : ", inputs used again";
+  if (conditions.allocate) text += ", buffers from Communicator::allocate";
+  return text;
 }
 
 Progress::Progress(bool wanted) : active_(wanted && ::isatty(STDERR_FILENO) == 1) {}

@@ -49,23 +49,6 @@ std::vector<Announcement> exchange(Communicator& communicator, const Announcemen
 
 }  // namespace
 
-std::string_view name_of(CeilingOf what) noexcept {
-  switch (what) {
-    case CeilingOf::sockets:
-      return "sockets";
-    case CeilingOf::memcpy:
-      return "memcpy";
-    case CeilingOf::cores:
-      return "cores";
-    case CeilingOf::device:
-      return "device";
-    case CeilingOf::gpu:
-      return "gpu";
-    default:
-      return "none";
-  }
-}
-
 struct SocketCeiling::Ring {
   Announcement mine;
   base::FileDescriptor listener, right, left;

@@ -9,15 +9,9 @@
 #include <string_view>
 
 #include "tools/ceilings/rounds.h"
-#include "tools/measure/measure.h"
+#include "tools/measure/row.h"
 
 namespace rondo::tools {
-
-// What the percentages of a table compare with: nothing, bus bandwidth of plain TCP sockets, memory
-// traffic of memcpy, bus bandwidth of an all-reduce that does nothing but bring data from core to
-// core, bus bandwidth of bare writes of RDMA devices, or memory traffic of copies within GPUs.
-enum class CeilingOf : unsigned char { none, sockets, memcpy, cores, device, gpu };
-std::string_view name_of(CeilingOf what) noexcept;
 
 // Measures what the machine reaches without Rondo, to compare a row with. The benchmark measures it
 // before and after each row, because the speed of a machine changes within minutes.

@@ -3,17 +3,26 @@
 
 #include <rondo/communicator.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
-#include "tools/bench/options.h"
+#include "tools/late/clocks.h"
+#include "tools/measure/conditions.h"
+#include "tools/measure/row.h"
+#include "tools/measure/stop.h"
 
 namespace rondo::tools {
 
-// Times of the iterations of a row. That of an iteration is the time of its slowest rank.
-struct Times {
-  double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
+// One iteration on one rank.
+struct Timed {
+  double us = 0;  // of one call
+  std::chrono::steady_clock::time_point called, ended;
 };
+
+// Sorts the times. There is at least one.
+Times summarize(std::vector<double> times);
 
 // Called before each timed iteration: (iteration from 0 on, number of iterations).
 using IterationHook = std::function<void(std::uint64_t, std::uint64_t)>;
@@ -22,24 +31,29 @@ using IterationHook = std::function<void(std::uint64_t, std::uint64_t)>;
 // get the same results.
 class Iterations {
  public:
-  struct Result {
-    Times times;
-    std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
+  // What is the same for all rows of a rank. They outlive the object.
+  struct Context {
+    const Conditions& conditions;
+    const Stop& stop;
+    Clocks& clocks;
   };
 
-  Iterations(Communicator& communicator, const BenchOptions& options, IterationHook hook);
+  Iterations(Communicator& communicator, const Context& context, IterationHook hook);
 
-  // iterate: runs one iteration and returns its microseconds on this rank.
-  // check: returns how many elements of the last iteration are wrong on this rank. It is not timed.
-  Result measure(const std::function<double()>& iterate,
-                 const std::function<std::uint64_t()>& check) const;
+  // Measures what a Row says of its iterations: their times, how many elements were wrong, and
+  // whether the user ended the run before the last. Asks about five times a second whether one rank
+  // has to stop; then all do, after the same iteration.
+  // iterate: runs one iteration. check: returns how many elements of the last iteration are wrong
+  // on this rank; it is not timed. together: all ranks call at once, so one can be late.
+  void measure(Row& row, bool together, const std::function<Timed()>& iterate,
+               const std::function<std::uint64_t()>& check) const;
 
  private:
-  std::uint64_t choose_count(const std::function<double()>& iterate,
+  std::uint64_t choose_count(const std::function<Timed()>& iterate,
                              const std::function<std::uint64_t()>& check) const;
 
   Communicator& communicator_;
-  const BenchOptions& options_;
+  const Context context_;
   IterationHook hook_;
 };
 

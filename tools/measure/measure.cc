@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "tools/measure/one_way.h"
@@ -21,28 +22,26 @@ std::size_t distance_of(std::size_t bytes) {
 
 }  // namespace
 
-Measurement::Measurement(Communicator& communicator, const BenchOptions& options,
-                         IterationHook hook, GpuStream* gpu)
+Measurement::Measurement(Communicator& communicator, const Iterations::Context& context,
+                         std::uint64_t most_calls, IterationHook hook, GpuStream* gpu)
     : communicator_(communicator),
-      options_(options),
-      iterations_(communicator, options, std::move(hook)),
+      conditions_(context.conditions),
+      iterations_(communicator, context, std::move(hook)),
       gpu_(gpu),
       pattern_(Call{Collective::barrier}) {
-  works_.resize(options.in_a_row);
   if (gpu != nullptr) call_options_.stream = gpu->get();
-  const std::size_t largest = options.sizes.back();
+  const std::size_t largest = conditions_.largest;
   if (largest == 0) return;
-  const std::size_t bytes =
-      options.in_a_row == 1 ? largest : distance_of(largest) * options.in_a_row;
+  const std::size_t bytes = most_calls == 1 ? largest : distance_of(largest) * most_calls;
   in_ = take(bytes);
   out_ = take(bytes);
 }
 
 BenchMemory Measurement::take(std::size_t bytes) {
   if (gpu_ == nullptr)
-    return BenchMemory(options_.allocate ? communicator_.allocate(bytes) : Memory(bytes));
-  return {options_.allocate ? communicator_.allocate(bytes, device())
-                            : allocate_on_gpu(device(), bytes),
+    return BenchMemory(conditions_.allocate ? communicator_.allocate(bytes) : Memory(bytes));
+  return {conditions_.allocate ? communicator_.allocate(bytes, device())
+                               : allocate_on_gpu(device(), bytes),
           *gpu_};
 }
 
@@ -51,8 +50,9 @@ std::byte* Measurement::host(std::byte* data) const {
   return (in_.holds(data) ? in_ : out_).host(data);
 }
 
-void Measurement::choose(DType type, ReduceOp op, int root) {
-  call_ = Call{options_.operation, type, op, root, communicator_.rank(), communicator_.size()};
+void Measurement::choose(Operation operation, DType type, ReduceOp op, int root) {
+  call_ = Call{operation, type, op, root, communicator_.rank(), communicator_.size()};
+  works_.resize(conditions_.calls_of(operation));
   pattern_ = Pattern(call_);
 }
 
@@ -186,16 +186,18 @@ std::uint64_t Measurement::check_all(const Operands& first) {
   return wrong;
 }
 
-// Runs one iteration. Returns the microseconds of a call on this rank.
-double Measurement::iterate(const Operands& first, bool in_place) {
+// Runs one iteration.
+Timed Measurement::iterate(const Operands& first, bool in_place) {
   if (fresh_) write_all(first, in_place);
   communicator_.barrier().wait();
+  if (conditions_.delay.count() > 0) std::this_thread::sleep_for(conditions_.delay);
   const auto begin = Clock::now();
   for (std::size_t call = 0; call < works_.size(); ++call)
     works_[call] = start(operands_of(call, first));
   for (Work& work : works_) work.wait();
-  const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
-  return time.count() / static_cast<double>(works_.size());
+  const auto end = Clock::now();
+  const std::chrono::duration<double, std::micro> time = end - begin;
+  return {time.count() / static_cast<double>(works_.size()), begin, end};
 }
 
 Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
@@ -203,6 +205,8 @@ Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   const std::size_t ranks = static_cast<std::size_t>(call_.size);
   const std::size_t parts = traits().counts_one_block() ? ranks : 1;
   Row row;
+  row.operation = call_.operation;
+  row.calls = works_.size();
   row.count = bytes / width / parts;
   if (call_.operation == Collective::all_to_all) row.count -= row.count % ranks;
   row.bytes = row.count * width * parts;
@@ -219,33 +223,42 @@ Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
 
 void Measurement::measure_calls(Row& row, const Operands& first) {
   if (!fresh_ && row.bytes > 0) write_all(first, row.in_place);
-  const Iterations::Result result = iterations_.measure(
-      [&] { return iterate(first, row.in_place); }, [&] { return check_all(first); });
-  row.time = result.times;
-  row.wrong = result.wrong;
+  iterations_.measure(
+      row, true, [&] { return iterate(first, row.in_place); }, [&] { return check_all(first); });
 }
 
-void Measurement::measure_one_way(Row& row, const Operands& first) {
+void Measurement::measure_pairs(Row& row, const Operands& first) {
   OneWay messages(communicator_, pattern_, {first.in, first.out, distance_, works_.size()},
                   {in_, out_, call_options_}, fresh_, checked_);
   const auto check = [&] { return messages.count_wrong(); };
-  const auto stream = iterations_.measure([&] { return messages.stream(); }, check);
-  const auto ping_pong = iterations_.measure([&] { return messages.ping_pong(); }, check);
-  row.time = stream.times;
-  row.latency = ping_pong.times;
-  row.wrong = stream.wrong + ping_pong.wrong;
+  Row ping_pong = row;
+  iterations_.measure(
+      row, false,
+      [&] {
+        return Timed{messages.stream(), {}, {}};
+      },
+      check);
+  iterations_.measure(
+      ping_pong, false,
+      [&] {
+        return Timed{messages.ping_pong(), {}, {}};
+      },
+      check);
+  row.latency = ping_pong.time;
+  row.wrong += ping_pong.wrong;
+  row.cut_short |= ping_pong.cut_short;
 }
 
 Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   Row row = describe(bytes, in_place);
   cut(row.count);
   const Operands operands = place(row.count, in_place);
-  checked_ = options_.check && row.bytes > 0;
+  checked_ = conditions_.check && row.bytes > 0;
   distance_ = distance_of(row.bytes);
   used_ = row.bytes + (works_.size() - 1) * distance_;
-  fresh_ = options_.writes_anew() && row.bytes > 0;
-  if (call_.operation == Operation::one_way())
-    measure_one_way(row, operands);
+  fresh_ = conditions_.writes_anew() && row.bytes > 0;
+  if (call_.operation.between_pairs())
+    measure_pairs(row, operands);
   else
     measure_calls(row, operands);
   const double p50 = row.time.p50_us;

@@ -10,44 +10,25 @@
 #include <vector>
 
 #include "base/traits.h"
-#include "tools/bench/options.h"
+#include "tools/measure/conditions.h"
 #include "tools/measure/iterations.h"
 #include "tools/measure/memory.h"
 #include "tools/measure/pattern.h"
+#include "tools/measure/row.h"
 
 namespace rondo::tools {
 
-// One result: the out-of-place or the in-place half of a table row; in one direction both halves.
-// Times are those of one call: the time of an iteration, divided by the number of its calls.
-struct Row {
-  std::uint64_t bytes = 0;  // of the larger buffer
-  // Elements that the operation is called with; for all_gather, reduce_scatter, gather and scatter
-  // those of one block.
-  std::uint64_t count = 0;
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
-  int root = -1;
-  bool in_place = false;
-  std::string algorithm;
-  Times time;
-  std::optional<Times> latency;  // of a message in one direction: half of its round trip
-  double algbw = 0, busbw = 0;   // GB/s, from the p50 of time
-  double traffic = 0;            // bytes that all ranks must load and store (traffic.h)
-  double ceiling = 0;            // GB/s to compare the row with; 0: not known
-  std::uint64_t wrong = 0;       // elements, over all ranks and timed iterations
-};
-
-// Measures calls of one operation. All ranks make the same calls in the same order. A failure of
+// Measures calls of operations. All ranks make the same calls in the same order. A failure of
 // the communicator throws and ends the measurement.
 class Measurement {
  public:
-  // Takes memory for the largest size: of the GPU, if there is one, which outlives the object. Its
-  // stream then orders the operations.
-  Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook,
-              GpuStream* gpu = nullptr);
+  // Takes memory for the largest size and number of calls in flight: of the GPU, if there is one,
+  // which outlives the object. Its stream then orders the operations.
+  Measurement(Communicator& communicator, const Iterations::Context& context,
+              std::uint64_t most_calls, IterationHook hook, GpuStream* gpu = nullptr);
 
-  // Chooses type, op and root of the rows that follow. Call it before the first row.
-  void choose(DType type, ReduceOp op, int root);
+  // Chooses operation, type, op and root of the rows that follow. Call it before the first row.
+  void choose(Operation operation, DType type, ReduceOp op, int root);
   Row measure(std::uint64_t bytes, bool in_place);
   // The row that measure() of this size returns, without its measurements.
   Row describe(std::uint64_t bytes, bool in_place) const;
@@ -84,12 +65,12 @@ class Measurement {
   std::uint64_t check(const Operands& operands, std::uint64_t data) const;
   void write_all(const Operands& first, bool in_place);
   std::uint64_t check_all(const Operands& first);
-  double iterate(const Operands& first, bool in_place);
+  Timed iterate(const Operands& first, bool in_place);
   void measure_calls(Row& row, const Operands& first);
-  void measure_one_way(Row& row, const Operands& first);
+  void measure_pairs(Row& row, const Operands& first);
 
   Communicator& communicator_;
-  const BenchOptions& options_;
+  const Conditions& conditions_;
   Iterations iterations_;
   GpuStream* gpu_;  // null: the buffers are in host memory
   OpOptions call_options_;

@@ -16,6 +16,14 @@ inline constexpr base::Traits sendrecv_traits{
     .operation = Collective::send, .name = "sendrecv", .messages = true};
 inline constexpr base::Traits one_way_traits{
     .operation = Collective::send, .name = "sendrecv_one_way", .messages = true};
+inline constexpr base::Traits latency_traits{
+    .operation = Collective::send, .name = "latency", .messages = true};
+inline constexpr base::Traits bandwidth_traits{
+    .operation = Collective::send, .name = "bandwidth", .messages = true};
+inline constexpr base::Traits bibandwidth_traits{
+    .operation = Collective::send, .name = "bibandwidth", .messages = true};
+inline constexpr base::Traits rate_traits{
+    .operation = Collective::send, .name = "rate", .messages = true};
 
 // One operation of the bench. A collective converts to it by itself.
 class Operation {
@@ -26,7 +34,21 @@ class Operation {
   // Rank 0 sends to rank 1, and there are no others.
   static constexpr Operation one_way() noexcept { return Operation(one_way_traits); }
 
+  // The round trip of one message between rank 0 and rank 1, a window of messages from rank 0 to
+  // rank 1, one in each direction at once, and one from each rank of the first half to its partner
+  // in the second.
+  static constexpr Operation latency() noexcept { return Operation(latency_traits); }
+  static constexpr Operation bandwidth() noexcept { return Operation(bandwidth_traits); }
+  static constexpr Operation bibandwidth() noexcept { return Operation(bibandwidth_traits); }
+  static constexpr Operation rate() noexcept { return Operation(rate_traits); }
+
   constexpr const base::Traits& traits() const noexcept { return *traits_; }
+  // Messages between the two ranks of a pair, rather than a call of all ranks.
+  constexpr bool between_pairs() const noexcept {
+    return traits_->messages && traits_ != &sendrecv_traits;
+  }
+  // An iteration has a window of messages.
+  constexpr bool windowed() const noexcept { return between_pairs() && traits_ != &latency_traits; }
   // A message cannot be received into the memory from which it is sent, and a barrier has none.
   constexpr bool has_in_place() const noexcept {
     return !traits_->messages && traits_->operation != Collective::barrier;

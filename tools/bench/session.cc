@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/session.h"
+
+#include <rondo/info.h>
+#include <rondo/version.h>
+
+#include <fmt/format.h>
+
+#include <system_error>
+#include <vector>
+
+#include "base/text.h"
+#include "tools/measure/agree.h"
+#include "tools/output.h"
+#include "tools/records/result_file.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+constexpr int most_peers_shown = 4;
+
+}  // namespace
+
+Session::Session(const BenchOptions& options, Communicator communicator)
+    : options_(options),
+      communicator_(std::move(communicator)),
+      progress_(communicator_.rank() == 0 && !options.quiet) {
+  open_files();
+  open_gpu();
+  const SystemInfo info = gather_info(options.connect);
+  setting_.command = options.command;
+  setting_.time = now_in_words();
+  setting_.operations = options.operations;
+  setting_.ranks = communicator_.size();
+  setting_.conditions = options.conditions;
+  setting_.direct = options.connect.algorithm == "direct";
+  setting_.environment = info.variables;
+  setting_.hosts = gather_hosts(communicator_, describe_host(info));
+  find_transports(info);
+  if (is_first()) find_binding();
+}
+
+// Rank 0 tries its files before the first measurement. When it cannot write one, all ranks throw.
+void Session::open_files() {
+  std::string trouble;
+  try {
+    if (is_first()) record_.emplace(options_.json, options_.csv);
+    if (is_first() && !options_.constants.empty())
+      const ResultFile tried("--write-constants", options_.constants);
+  } catch (const UsageError& error) {
+    trouble = error.what();
+  }
+  if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
+  throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
+}
+
+void Session::open_gpu() {
+  if (!options_.device.on_gpus) return;
+  gpu_ = tools::open_gpu(communicator_, options_.device, options_.buffer_bytes(), options_.ceiling);
+  setting_.gpu = &*gpu_;
+}
+
+bool Session::goes_on() {
+  return maximum_over_ranks(communicator_, lost_ || stop_.asked() ? 1 : 0) == 0;
+}
+
+void Session::throw_if_lost() {
+  if (!lost_) return;
+  try {
+    std::rethrow_exception(lost_);
+  } catch (const std::exception& error) {
+    fail(error.what());
+    throw;
+  }
+}
+
+// Sets the transports that at least one rank uses to reach another.
+void Session::find_transports(const SystemInfo& info) {
+  std::vector<std::string> names, used;
+  for (const TransportInfo& transport : info.transports) names.push_back(transport.name);
+  std::vector<double> uses(names.size(), 0);
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    const std::string how = communicator_.describe_peer(peer);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (how.substr(0, how.find(',')) == names[i]) uses[i] = 1;
+  }
+  maximum_over_ranks(communicator_, uses);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (uses[i] > 0) used.push_back(names[i]);
+  setting_.transport = used.empty() ? "none" : join(used, "+");
+}
+
+// Sets what the affinity mask of this rank means. A machine that hwloc cannot read has no cores to
+// be bound to.
+void Session::find_binding() {
+  setting_.processors = base::affinity_mask();
+  try {
+    setting_.bound = classify(load_topology(), setting_.processors);
+  } catch (const std::system_error&) {
+    setting_.bound = Bound::none;
+  }
+}
+
+// Prints how rank 0 reaches the first peers to which it has several paths. Most peers are reached
+// in the same way, so a few lines are enough.
+void Session::print_peers() {
+  int shown = 0;
+  for (int peer = 1; peer < communicator_.size() && shown < most_peers_shown; ++peer) {
+    const std::string how = communicator_.describe_peer(peer);
+    if (how.find(" paths") == std::string::npos) continue;
+    print("# rank 0 to rank {}: {}\n", peer, how);
+    ++shown;
+  }
+}
+
+// Prints which GPU rank 0 uses, and what bounds operations that are staged.
+void Session::print_gpu() const {
+  if (!gpu_) return;
+  print("# rank 0 uses GPU {}: {}, {}; staged through {}\n", gpu_->info.device, gpu_->info.name,
+        base::describe_bytes(gpu_->info.memory_bytes), gpu_staging(setting_));
+  if (gpu_->to_host > 0)
+    print(
+        "# copies between GPU {} and pinned memory reach {:.1f} GB/s to the GPU, {:.1f} GB/s to "
+        "the host\n",
+        gpu_->info.device, gpu_->to_gpu, gpu_->to_host);
+}
+
+void Session::describe(std::string_view title) {
+  if (!shows_table()) return;
+  deliver([&] {
+    print("# rondo {}: {} over {}, {} {}{}\n", version(), title, setting_.transport, setting_.ranks,
+          setting_.ranks == 1 ? "rank" : "ranks", describe_calls(setting_));
+    for (const HostRecord& host : setting_.hosts)
+      print("# {} {} on {}\n", host.ranks.size() == 1 ? "rank" : "ranks", ranks_of(host),
+            host.name);
+    print("# rank 0 is {}\n", tools::describe(setting_.bound, setting_.processors));
+    print_gpu();
+    print_peers();
+    flush_output();
+  });
+}
+
+}  // namespace rondo::tools

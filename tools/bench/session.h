@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tools/bench/options.h"
+#include "tools/bench/report.h"
+#include "tools/measure/gpu.h"
+#include "tools/measure/stop.h"
+#include "tools/records/record_file.h"
+#include "tools/records/setting.h"
+
+namespace rondo::tools {
+
+// One rank of a run that measures: its communicator, what is the same for the whole run, and how
+// results leave rank 0. All ranks make the same calls in the same order. When rank 0 cannot write
+// results, all ranks stop together. Thread-bound.
+class Session {
+ public:
+  // Opens files and GPU. Throws UsageError on all ranks when one of them cannot. The options
+  // outlive the object.
+  Session(const BenchOptions& options, Communicator communicator);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Communicator& communicator() noexcept { return communicator_; }
+  const Setting& setting() const noexcept { return setting_; }
+  const BenchOptions& options() const noexcept { return options_; }
+  GpuStream* stream() noexcept { return gpu_ ? gpu_->stream.get() : nullptr; }
+  const BenchGpu* gpu() const noexcept { return gpu_ ? &*gpu_ : nullptr; }
+  Stop& stop() noexcept { return stop_; }
+  Progress& progress() noexcept { return progress_; }
+  bool is_first() const { return communicator_.rank() == 0; }
+  Form form() const noexcept { return options_.wide ? Form::wide : Form::narrow; }
+  bool shows_table() const { return options_.shows_table(); }
+  // The files of results; only on rank 0.
+  RecordFile& record() { return *record_; }
+
+  // Prints the lines above the table: versions, hosts, what rank 0 runs on.
+  void describe(std::string_view title);
+  // Calls a function that prints or writes, on rank 0 only. After the first that fails it calls
+  // none.
+  template <class Function>
+  void deliver(Function function) {
+    if (!is_first() || lost_) return;
+    try {
+      function();
+    } catch (const std::exception&) {
+      lost_ = std::current_exception();
+    }
+  }
+  // Whether to go on: rank 0 could write all results so far, and no rank was asked to stop. All
+  // ranks get the same answer.
+  bool goes_on();
+  // Ends the files of rank 0 with a reason, if they have begun.
+  void fail(std::string_view why) noexcept {
+    if (record_) record_->fail(why);
+  }
+  // Throws why rank 0 could not write, if so, and marks the files as incomplete.
+  void throw_if_lost();
+
+ private:
+  void open_files();
+  void open_gpu();
+  void find_transports(const SystemInfo& info);
+  void find_binding();
+  void print_gpu() const;
+  void print_peers();
+
+  const BenchOptions& options_;
+  Communicator communicator_;
+  Stop stop_;
+  std::optional<BenchGpu> gpu_;  // no value: the buffers are in host memory
+  Setting setting_;
+  Progress progress_;
+  std::optional<RecordFile> record_;  // of rank 0
+  std::exception_ptr lost_;           // why rank 0 can deliver no more
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// rondo bench: joins the ranks that a launcher has started, or starts ranks on this host.
+#include <rondo/info.h>
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "base/text.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/options.h"
+#include "tools/commands.h"
+#include "tools/measure/gpu.h"
+#include "tools/output.h"
+#include "tools/ranks/launch.h"
+#include "tools/ranks/spawn.h"
+#include "tools/records/record_file.h"
+#include "tools/records/result_file.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+constexpr int default_ranks = 4, default_pair = 2;
+
+int run_rank(BenchOptions& options, const PlaceInfo& place) {
+  if (options.ranks && *options.ranks != place.size)
+    throw UsageError(
+        fmt::format("--ranks {}: {} says that the number of ranks is {}; leave --ranks out",
+                    *options.ranks, place.source, place.size));
+  // Ranks of rondo bench itself have its flags.
+  if (options.binding && place.source != "RONDO_RANK")
+    throw UsageError(
+        fmt::format("--bind: {} has started the ranks, so it binds them; leave --bind out, and "
+                    "tell {} (mpirun --bind-to, srun --cpu-bind)",
+                    place.source, place.source));
+  settle(options, place.size, place.rank);
+  if (place.size == 1)
+    say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
+        options.ranks ? "--ranks 1" : place.source + " says that there is 1 rank",
+        options.ranks
+            ? "Measure with --ranks 2 or more"
+            : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or use no launcher: then "
+              "rondo bench starts its own ranks");
+  try {
+    Session session(options, Communicator::connect(options.connect));
+    return run_bench(session);
+  } catch (const OutputLost&) {
+    throw;
+  } catch (const UsageError& error) {
+    if (place.rank == 0) say("rondo bench: {}\n", error.what());
+    return exit_usage;
+  } catch (const std::exception& error) {
+    say("rondo bench: rank {}: {}\n", place.rank, error.what());
+    return exit_failed;
+  }
+}
+
+int start_ranks(BenchOptions& options, const std::vector<std::string>& command) {
+  const int ranks = options.ranks.value_or(options.between_pairs() ? default_pair : default_ranks);
+  settle(options, ranks);
+  const RecordFile tried(options.json, options.csv);
+  if (!options.constants.empty())
+    const ResultFile constants("--write-constants", options.constants);
+  Options ranks_options = options.connect;
+  if (ranks_options.interfaces.empty())
+    ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
+  const SystemInfo info = gather_info(ranks_options);
+  if (!info.interface_error.empty()) throw UsageError(info.interface_error);
+  if (options.device.on_gpus) choose_gpus(options.device, {ranks, options.buffer_bytes()});
+  const double needed = 2.0 * static_cast<double>(options.conditions.largest) *
+                        static_cast<double>(options.most_calls()) * ranks;
+  if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
+    throw UsageError(
+        fmt::format("--maxbytes {}{}: {} ranks need {} for their buffers, this machine has {}",
+                    base::describe_bytes(options.conditions.largest),
+                    options.most_calls() > 1
+                        ? fmt::format(", {} {}", options.calls_flag(), options.most_calls())
+                        : "",
+                    ranks, base::describe_bytes(static_cast<std::uint64_t>(needed)),
+                    base::describe_bytes(info.memory_bytes)));
+  SpawnOptions spawn;
+  spawn.ranks = ranks;
+  spawn.command = command;
+  spawn.name = "rondo bench";
+  spawn.explained = true;
+  spawn.binding = options.binding;
+  return spawn_ranks(spawn);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
+  auto* command = app.add_subcommand(
+      "bench", "Measure an operation: time, bandwidth, and whether every result is right");
+  auto flags = std::make_shared<BenchFlags>();
+  add_bench_flags(*command, *flags);
+  command->footer(
+      "Without a launcher it starts its ranks on this host. Under mpirun, srun, torchrun or\n"
+      "rondo run it joins the ranks that these started. The flags are those of nccl-tests.\n"
+      "Exit status: 0 fine, 1 wrong elements or a row below --min-bandwidth, 2 bad input,\n"
+      "3 the ranks failed or the output could not be written, 141 the reader of the output\n"
+      "closed it.\n"
+      "\n"
+      "%ceil is in percent of a ceiling. The table names it below %ceil, the files in ceiling_of:\n"
+      "  sockets  busbw of plain TCP sockets over the same links at once\n"
+      "  device   where all ranks use RDMA: busbw of bare writes of their devices at once\n"
+      "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
+      "of\n"
+      "           an all-reduce that only brings data from core to core and sums it\n"
+      "  gpu      with --device cuda: memory traffic, the bytes that all ranks must load and "
+      "store\n"
+      "           together, over p50; the ceiling is what copies of 256 MiB (or a 64th of a "
+      "smaller\n"
+      "           GPU's memory) within the GPUs reach, all GPUs at once, on one rank of each. A\n"
+      "           staged operation reaches less: two lines above the table say what copies "
+      "between\n"
+      "           the GPU and pinned memory reach\n"
+      "  memcpy   in all other cases where all ranks share memory: memory traffic, the bytes\n"
+      "           that they must load and store together, over p50; the ceiling is what they\n"
+      "           reach when all memcpy as many bytes at once\n"
+      "The ceiling is measured before and after each row; the better one counts.\n"
+      "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
+      "  all_reduce, sendrecv                      2nS (--one-way: 2S for each message)\n"
+      "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"
+      "  broadcast, all_gather, all_gather_v       2(n-1)S (+2S)\n"
+      "  all_to_all                                2(n-1)S (+2S)\n"
+      "  gather, scatter                           2(n-1)/n S (+2S/n)\n");
+  command->callback([flags, own = std::move(own), &exit_code] {
+    BenchOptions options = interpret(*flags);
+    options.command = own;
+    const auto place = find_launch(options.connect);
+    exit_code = place ? run_rank(options, *place) : start_ranks(options, own);
+  });
+}
+
+}  // namespace rondo::tools

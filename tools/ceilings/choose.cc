@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ceilings/choose.h"
+
+#include <utility>
+
+#include "tools/ceilings/copy_ceiling.h"
+#include "tools/ceilings/core_ceiling.h"
+#include "tools/ceilings/device_ceiling.h"
+#include "tools/ceilings/gpu_ceiling.h"
+#include "tools/output.h"
+
+namespace rondo::tools {
+namespace {
+
+// Null where the bare all-reduce is no comparison: memory from allocate is read where it is, and
+// calls in a row overlap.
+std::unique_ptr<Ceiling> choose_cores(const CeilingNeeds& needs, const Operation& operation) {
+  const Conditions& conditions = needs.conditions;
+  if (operation != Collective::all_reduce || conditions.allocate || conditions.in_a_row != 1)
+    return {};
+  auto cores = std::make_unique<CoreCeiling>(needs.communicator, needs.in, needs.out,
+                                             conditions.writes_anew());
+  if (cores->usable()) return cores;
+  if (!cores->trouble().empty())
+    say("rondo bench: rank {}: cannot measure the ceiling between the cores, so memcpy is the "
+        "ceiling: {}\n",
+        needs.communicator.rank(), cores->trouble());
+  return {};
+}
+
+// Null where devices cannot be measured.
+std::unique_ptr<Ceiling> choose_device(const CeilingNeeds& needs, const Operation& operation) {
+  auto device = std::make_unique<DeviceCeiling>(needs.communicator, needs.options, operation);
+  if (device->usable()) return device;
+  say("rondo bench: rank {}: cannot measure the ceiling of the devices, so plain sockets are the "
+      "ceiling: {}\n",
+      needs.communicator.rank(), device->trouble());
+  return {};
+}
+
+}  // namespace
+
+ChosenCeiling choose_ceiling(const CeilingNeeds& needs, const Operation& operation) {
+  if (operation == Collective::barrier || needs.communicator.size() < 2) return {};
+  if (needs.gpu != nullptr)
+    return {std::make_unique<GpuCeiling>(needs.communicator,
+                                         needs.gpu->measures ? needs.gpu->stream.get() : nullptr,
+                                         needs.gpu->copy_bytes()),
+            CeilingOf::gpu};
+  // Where some ranks share memory, writes around the ring of all ranks would load other links.
+  if (needs.transport == "rdma")
+    if (auto device = choose_device(needs, operation))
+      return {std::move(device), CeilingOf::device};
+  if (needs.transport != "shm")
+    return {std::make_unique<SocketCeiling>(needs.communicator, needs.options, operation),
+            CeilingOf::sockets};
+  if (auto cores = choose_cores(needs, operation)) return {std::move(cores), CeilingOf::cores};
+  return {std::make_unique<CopyCeiling>(needs.communicator, needs.in, needs.out),
+          CeilingOf::memcpy};
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When each rank called, and what that says of who is late.
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tools/late/clocks.h"
+#include "tools/measure/row.h"
+
+namespace rondo::tools {
+
+// When one rank called and returned, in nanoseconds of one clock.
+struct Stamp {
+  double called = 0, ended = 0;
+};
+
+// Judges iterations of several ranks: stamps[rank * iterations + iteration], all by one clock. An
+// iteration's last rank is the one that called last. It is late by its distance from the median of
+// the other ranks' calls. Needs at least two ranks and one iteration.
+Lateness judge(std::span<const Stamp> stamps, std::size_t ranks);
+
+// The stamps of this rank in the iterations of a row. Their number is bounded: of more iterations
+// every second, fourth, ... is kept, and the same ones on all ranks.
+class Arrivals {
+ public:
+  explicit Arrivals(int ranks);
+  void add(std::chrono::steady_clock::time_point called,
+           std::chrono::steady_clock::time_point ended);
+  // Brings the stamps of all ranks to rank 0, which judges them. All ranks call it together, after
+  // as many add(). No value on the other ranks, without iterations, and with one rank.
+  std::optional<Lateness> judge(Communicator& communicator, const Clocks& clocks) const;
+
+ private:
+  std::size_t most_;
+  std::size_t every_ = 1, seen_ = 0;
+  std::vector<Stamp> stamps_;
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the clocks of hosts differ, so that times of several hosts can be compared.
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <chrono>
+#include <vector>
+
+namespace rondo::tools {
+
+// The steady clocks of all ranks, set against that of rank 0. Ranks of one host share a clock. For
+// every other host rank 0 exchanges short messages with its first rank: in that of the shortest
+// round trip the other clock was read in the middle, or at most half of the round trip off it.
+// Between two such times a clock is taken to drift evenly.
+class Clocks {
+ public:
+  // All ranks make the object and call mark() together. A failure of the communicator throws.
+  explicit Clocks(Communicator& communicator);
+  // Compares the clocks now.
+  void mark();
+
+  // The rest is known on rank 0 alone, after two marks. What rank 0's clock showed, in nanoseconds,
+  // when that of `rank` showed `nanoseconds`.
+  double on_rank_0(int rank, double nanoseconds) const;
+  // Two converted times of different ranks are off by at most this.
+  double error_ns() const;
+
+ private:
+  struct Mark {
+    double at = 0;      // by the other host's clock, nanoseconds
+    double offset = 0;  // what it showed more than rank 0's
+    double error = 0;
+  };
+  struct Host {
+    int first = 0;  // its first rank
+    Mark before, now;
+  };
+  Mark ask(int rank);
+  void answer();
+
+  Communicator& communicator_;
+  std::vector<Host> hosts_;   // rank 0: all others; other ranks: empty
+  std::vector<int> host_of_;  // by rank, the place in hosts_; -1: the host of rank 0
+  bool answers_ = false;      // the first rank of a host that is not rank 0's
+};
+
+// Now, by the steady clock of this host in nanoseconds.
+inline double steady_ns() {
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                 std::chrono::steady_clock::now().time_since_epoch())
+                                 .count());
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+
+namespace rondo::tools {
+
+// Whether the user wants the run to end. Ranks find out together: see Iterations. Thread-safe.
+class Stop {
+ public:
+  void ask() noexcept { asked_ = true; }
+  bool asked() const noexcept { return asked_; }
+
+ private:
+  std::atomic<bool> asked_ = false;
+};
+
+}  // namespace rondo::tools

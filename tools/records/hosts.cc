@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/records/hosts.h"
+
+#include <sys/utsname.h>
+
+#include <fmt/format.h>
+#include "tools/json.h"
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <span>
+
+#include "base/text.h"
+
+namespace rondo::tools {
+namespace {
+
+// A host describes itself in less; longer descriptions of other ranks are not read.
+constexpr std::size_t most_description = 16384, most_text = 200, most_interfaces = 32;
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") || line.starts_with("Processor") ||
+        line.starts_with("CPU part"))
+      if (const auto colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return {};
+}
+
+int speed_of(const std::string& interface) {
+  std::ifstream file("/sys/class/net/" + interface + "/speed");
+  int mbit = 0;
+  return file >> mbit && mbit > 0 ? mbit : 0;
+}
+
+std::string text_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) return {};
+  return found->get<std::string>().substr(0, most_text);
+}
+
+std::uint64_t number_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+std::string write(const HostRecord& host) {
+  Json interfaces = Json::array();
+  for (const InterfaceRecord& interface : host.interfaces)
+    interfaces.push_back({{"name", interface.name},
+                          {"address", interface.address},
+                          {"mbit", static_cast<unsigned>(interface.mbit)}});
+  return Json{{"name", host.name},   {"kernel", host.kernel},       {"processor", host.processor},
+              {"cores", host.cores}, {"memory", host.memory_bytes}, {"interfaces", interfaces}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+HostRecord read(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  HostRecord host;
+  if (!json.is_object()) return host;
+  host.name = text_of(json, "name");
+  host.kernel = text_of(json, "kernel");
+  host.processor = text_of(json, "processor");
+  host.cores = static_cast<unsigned>(number_of(json, "cores"));
+  host.memory_bytes = number_of(json, "memory");
+  const auto interfaces = json.find("interfaces");
+  if (interfaces == json.end() || !interfaces->is_array()) return host;
+  for (const Json& interface : *interfaces)
+    if (interface.is_object() && host.interfaces.size() < most_interfaces)
+      host.interfaces.push_back({text_of(interface, "name"), text_of(interface, "address"),
+                                 static_cast<int>(number_of(interface, "mbit"))});
+  return host;
+}
+
+}  // namespace
+
+HostRecord describe_host(const SystemInfo& info) {
+  HostRecord host;
+  host.name = info.host;
+  utsname system{};
+  if (::uname(&system) == 0) host.kernel = fmt::format("{} {}", system.sysname, system.release);
+  host.processor = processor_name();
+  host.cores = info.cores;
+  host.memory_bytes = info.memory_bytes;
+  for (const InterfaceInfo& interface : info.interfaces)
+    if (interface.chosen && host.interfaces.size() < most_interfaces)
+      host.interfaces.push_back({interface.name, interface.address, speed_of(interface.name)});
+  return host;
+}
+
+std::vector<HostRecord> gather_hosts(Communicator& communicator, const HostRecord& own) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  const auto local = communicator.local_ranks();
+  const int first =
+      local.empty() ? communicator.rank() : *std::min_element(local.begin(), local.end());
+  // Only the first rank of a host describes it.
+  std::string mine = first == communicator.rank() ? write(own) : "";
+  if (mine.size() > most_description) mine.clear();
+  std::vector<std::uint64_t> lengths(size), leaders(size);
+  std::uint64_t length = mine.size(), leader = static_cast<std::uint64_t>(first);
+  communicator.all_gather(buffer_of(std::span(&length, 1)), buffer_of(std::span(lengths))).wait();
+  communicator.all_gather(buffer_of(std::span(&leader, 1)), buffer_of(std::span(leaders))).wait();
+  std::vector<std::size_t> counts(size);
+  for (std::size_t rank = 0; rank < size; ++rank)
+    counts[rank] = std::min<std::size_t>(lengths[rank], most_description);
+  std::string all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}), ' ');
+  communicator
+      .all_gather_v(Buffer{mine.data(), mine.size(), DType::u8},
+                    Buffer{all.data(), all.size(), DType::u8}, counts)
+      .wait();
+  std::vector<HostRecord> hosts;
+  std::vector<std::size_t> place(size, 0);
+  for (std::size_t rank = 0, at = 0; rank < size; at += counts[rank], ++rank) {
+    if (leaders[rank] == rank) {
+      place[rank] = hosts.size();
+      hosts.push_back(read(std::string_view(all).substr(at, counts[rank])));
+    }
+    const std::size_t leading = leaders[rank] <= rank ? leaders[rank] : rank;
+    if (!hosts.empty())
+      hosts[std::min(place[leading], hosts.size() - 1)].ranks.push_back(static_cast<int>(rank));
+  }
+  return hosts;
+}
+
+std::string ranks_of(const HostRecord& host) {
+  std::string text;
+  for (std::size_t i = 0, end; i < host.ranks.size(); i = end) {
+    for (end = i + 1; end < host.ranks.size() && host.ranks[end] == host.ranks[end - 1] + 1;) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", host.ranks[i]);
+    if (end - i > 1) text += fmt::format(" to {}", host.ranks[end - 1]);
+  }
+  return text;
+}
+
+}  // namespace rondo::tools

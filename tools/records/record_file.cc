@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/records/record_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "tools/output.h"
+
+namespace rondo::tools {
+namespace {
+
+// Writes a value on one line. Bytes of a message that are not UTF-8 are replaced.
+std::string one_line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// "  "name": value,\n" for each.
+std::string members_of(const Json& object) {
+  std::string text;
+  for (const auto& [name, value] : object.items())
+    text += fmt::format("  {}: {},\n", one_line(name), one_line(value));
+  return text;
+}
+
+std::string csv_end(std::string_view missing) {
+  if (missing.empty()) return {};
+  std::string line = fmt::format("# incomplete: {}", missing);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line + "\n";
+}
+
+std::string csv_value(const Json& row, const std::string& column) {
+  const auto found = row.find(column);
+  if (found == row.end() || found->is_null()) return {};
+  std::string text = found->is_string() ? found->get<std::string>() : one_line(*found);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == ',' || c == '\n' || c == '"'; }, ' ');
+  return text;
+}
+
+}  // namespace
+
+RecordFile::RecordFile(const std::string& json, const std::string& csv) {
+  if (!json.empty()) json_.emplace(Document{ResultFile("--json", json), {}});
+  if (!csv.empty()) csv_.emplace(Document{ResultFile("--csv", csv), {}});
+}
+
+void RecordFile::begin(const Json& head, std::vector<std::string> columns) {
+  begun_ = true;
+  columns_ = std::move(columns);
+  if (json_) json_->text = fmt::format("{{\n{}  \"results\": [", members_of(head));
+  if (csv_) csv_->text = fmt::format("{}\n", fmt::join(columns_, ","));
+}
+
+void RecordFile::add(const Json& row) {
+  if (json_) json_->text += fmt::format("{}\n    {}", first_ ? "" : ",", one_line(row));
+  first_ = false;
+  if (!csv_) return;
+  for (std::size_t i = 0; i < columns_.size(); ++i)
+    csv_->text += (i == 0 ? "" : ",") + csv_value(row, columns_[i]);
+  csv_->text += '\n';
+}
+
+void RecordFile::set_tail(const Json& tail) {
+  tail_ = members_of(tail);
+}
+
+void RecordFile::update(std::optional<Document>& document, std::string_view end, bool last) {
+  if (!document || document->ended) return;
+  document->file.update(document->text, end, last);
+  document->ended = last;
+}
+
+// Writes the second file also when the first one fails. Throws the first failure. If both fail, it
+// says the second one here.
+void RecordFile::write(std::string_view missing, bool last) {
+  std::exception_ptr lost;
+  const std::string end =
+      missing.empty() ? fmt::format("\n  ],\n{}  \"complete\": true\n}}\n", tail_)
+                      : fmt::format("\n  ],\n{}  \"complete\": false,\n  \"error\": {}\n}}\n",
+                                    tail_, one_line(std::string(missing)));
+  try {
+    update(json_, end, last);
+  } catch (const std::exception&) {
+    lost = std::current_exception();
+  }
+  try {
+    update(csv_, csv_end(missing), last);
+  } catch (const std::exception& error) {
+    if (!lost) throw;
+    say("rondo bench: {}\n", error.what());
+  }
+  if (lost) std::rethrow_exception(lost);
+}
+
+void RecordFile::store() {
+  write("the benchmark has not ended", false);
+}
+
+void RecordFile::finish() {
+  write({}, true);
+}
+
+void RecordFile::fail(std::string_view why) noexcept {
+  if (!begun_) return;
+  try {
+    write(why, true);
+  } catch (const std::exception& error) {
+    say_text("rondo bench: the results so far: ");
+    say_text(error.what());
+    say_text("\n");
+  }
+}
+
+}  // namespace rondo::tools

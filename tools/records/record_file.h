@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/json.h"
+#include "tools/records/result_file.h"
+
+namespace rondo::tools {
+
+// Writes a record (docs/records.md) to the files that the user asked for, as JSON and as CSV. After
+// each store() the files are whole documents, marked as not complete. So nothing that was measured
+// is lost, whatever ends the run.
+//
+//   JSON    = "{" head members "," '"results": [' row* "]" "," tail members "," '"complete": ' bool
+//             ["," '"error": ' text] "}"
+//   CSV     = a line of column names, a line for each row, ["# incomplete: " text]
+class RecordFile {
+ public:
+  // Empty paths: no file. Throws UsageError when one cannot be written. Changes nothing yet.
+  RecordFile(const std::string& json, const std::string& csv);
+
+  // head: an object. columns: the members of rows that the CSV file has; one that a row lacks, or
+  // has as null, is empty there.
+  void begin(const Json& head, std::vector<std::string> columns);
+  void add(const Json& row);
+  // Members after the results, in place of those of the call before.
+  void set_tail(const Json& tail);
+  // Writes what was added. Tries both files, then throws as ResultFile::update does. When both fail
+  // it throws the error of the CSV file.
+  void store();
+  // Call one of these last. fail() does nothing before begin(). It does not throw, but reports its
+  // own errors on standard error.
+  void finish();
+  void fail(std::string_view why) noexcept;
+
+ private:
+  struct Document {
+    ResultFile file;
+    std::string text;
+    bool ended = false;  // complete: nothing more is written
+  };
+  static void update(std::optional<Document>& document, std::string_view end, bool last);
+  void write(std::string_view missing, bool last);
+
+  std::optional<Document> json_, csv_;
+  std::vector<std::string> columns_;
+  std::string tail_;
+  bool begun_ = false, first_ = true;
+};
+
+}  // namespace rondo::tools

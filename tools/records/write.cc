@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/records/write.h"
+
+#include <rondo/version.h>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+namespace rondo::tools {
+namespace {
+
+double rounded(double value, double steps) {
+  return std::round(value * steps) / steps;
+}
+// Microseconds have three decimals, GB/s six.
+double us(double value) {
+  return rounded(value, 1e3);
+}
+double gigabytes(double value) {
+  return rounded(value, 1e6);
+}
+
+Json host_of(const HostRecord& host) {
+  Json interfaces = Json::array();
+  for (const InterfaceRecord& interface : host.interfaces) {
+    Json json{{"name", interface.name}, {"address", interface.address}};
+    if (interface.mbit > 0) json["mbit"] = interface.mbit;
+    interfaces.push_back(std::move(json));
+  }
+  return {{"name", host.name},
+          {"ranks", host.ranks},
+          {"kernel", host.kernel},
+          {"processor", host.processor},
+          {"cores", host.cores},
+          {"memory_bytes", host.memory_bytes},
+          {"interfaces", std::move(interfaces)}};
+}
+
+void add_gpu(const Setting& setting, Json& json) {
+  if (setting.gpu == nullptr) return;
+  json["device"] = "cuda";
+  json["device_name"] = setting.gpu->info.name;
+  json["staging"] = gpu_staging(setting);
+  json["copy_to_gpu"] = gigabytes(setting.gpu->to_gpu);
+  json["copy_to_host"] = gigabytes(setting.gpu->to_host);
+}
+
+void add_times(const Times& times, const std::string& prefix, Json& json) {
+  json[prefix + "mean_us"] = us(times.mean_us);
+  json[prefix + "min_us"] = us(times.min_us);
+  json[prefix + "p50_us"] = us(times.p50_us);
+  json[prefix + "p90_us"] = us(times.p90_us);
+  json[prefix + "p99_us"] = us(times.p99_us);
+  json[prefix + "max_us"] = us(times.max_us);
+}
+
+void add_late(const Lateness& late, Json& json) {
+  json["late_rank"] = late.rank;
+  json["late_share"] = rounded(late.share, 1e4);
+  json["late_us"] = us(late.late_us);
+  json["transfer_us"] = us(late.transfer_us);
+  json["clock_error_us"] = us(late.clock_error_us);
+  Json shares = Json::array(), behind = Json::array();
+  for (const double share : late.last_share) shares.push_back(rounded(share, 1e4));
+  for (const double time : late.behind_us) behind.push_back(us(time));
+  json["rank_last_share"] = std::move(shares);
+  json["rank_behind_us"] = std::move(behind);
+}
+
+}  // namespace
+
+std::string now_in_words() {
+  return fmt::format(
+      "{:%Y-%m-%dT%H:%M:%SZ}",
+      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+}
+
+Json head_of(const Setting& setting, const std::string& kind) {
+  Json operations = Json::array(), hosts = Json::array(), environment = Json::object();
+  for (const Operation& operation : setting.operations) operations.push_back(name_of(operation));
+  for (const HostRecord& host : setting.hosts) hosts.push_back(host_of(host));
+  for (const VariableInfo& variable : setting.environment)
+    environment[variable.name] = variable.value;
+  Json head{{"version", record_version},
+            {"kind", kind},
+            {"rondo", version()},
+            {"time", setting.time},
+            {"command", setting.command},
+            {"operations", std::move(operations)},
+            {"transport", setting.transport},
+            {"ranks", setting.ranks},
+            {"binding", name_of(setting.bound)},
+            {"processors", base::describe_processors(setting.processors)},
+            {"checked", setting.conditions.check},
+            {"fresh", setting.conditions.writes_anew()},
+            {"allocated", setting.conditions.allocate}};
+  add_gpu(setting, head);
+  head["hosts"] = std::move(hosts);
+  head["environment"] = std::move(environment);
+  return head;
+}
+
+Json row_of(const Setting& setting, const Row& row) {
+  Json json{{"operation", name_of(row.operation)},
+            {"transport", setting.transport},
+            {"ranks", setting.ranks}};
+  if (setting.gpu != nullptr) {
+    json["device_name"] = setting.gpu->info.name;
+    json["staging"] = gpu_staging(setting);
+  }
+  json.update({{"bytes", row.bytes},
+               {"count", row.count},
+               {"type", name_of(row.type)},
+               {"op", op_name(row)},
+               {"root", row.root},
+               {"in_place", row.in_place},
+               {"algorithm", row.algorithm},
+               {row.operation.windowed() ? "window" : "agg_iters", row.calls},
+               {"iterations", row.iterations}});
+  add_times(row.time, "", json);
+  json["algbw"] = gigabytes(row.algbw);
+  json["busbw"] = gigabytes(row.busbw);
+  if (row.rate > 0) json["messages_per_second"] = rounded(row.rate, 10);
+  json["wrong"] = row.wrong;
+  json["ceiling"] = gigabytes(row.ceiling);
+  json["ceiling_of"] = name_of(row.ceiling > 0 ? row.ceiling_of : CeilingOf::none);
+  json["ceiling_percent"] = rounded(percent_of_ceiling(row), 1e3);
+  if (row.latency) add_times(*row.latency, "latency_", json);
+  Json ranks = Json::array();
+  for (const double time : row.rank_p50_us) ranks.push_back(us(time));
+  json["rank_p50_us"] = std::move(ranks);
+  if (row.late) add_late(*row.late, json);
+  if (row.cut_short) json["cut_short"] = true;
+  return json;
+}
+
+std::vector<std::string> columns_of(const Setting& setting) {
+  std::vector<std::string> columns{"operation", "transport", "ranks"};
+  if (setting.gpu != nullptr) columns.insert(columns.end(), {"device_name", "staging"});
+  columns.insert(columns.end(), {"bytes",
+                                 "count",
+                                 "type",
+                                 "op",
+                                 "root",
+                                 "in_place",
+                                 "algorithm",
+                                 "agg_iters",
+                                 "window",
+                                 "iterations",
+                                 "mean_us",
+                                 "min_us",
+                                 "p50_us",
+                                 "p90_us",
+                                 "p99_us",
+                                 "max_us",
+                                 "algbw",
+                                 "busbw",
+                                 "messages_per_second",
+                                 "wrong",
+                                 "ceiling",
+                                 "ceiling_of",
+                                 "ceiling_percent",
+                                 "latency_p50_us",
+                                 "latency_p99_us",
+                                 "late_rank",
+                                 "late_share",
+                                 "late_us",
+                                 "transfer_us",
+                                 "clock_error_us"});
+  return columns;
+}
+
+}  // namespace rondo::tools
