@@ -126,12 +126,18 @@ class Network:
     unlimited.
 
     inner: the qdisc, with its options, that orders the packets that wait for a link, such as
-    "fq_codel". Default: the fifo of tbf."""
+    "fq_codel". Default: the fifo of tbf.
 
-    def __init__(self, hosts: int, rates: list[str], inner: str = ""):
+    delays: hosts all of whose packets take so many microseconds longer, in each direction. wire:
+    the program delay_wire, for them."""
+
+    def __init__(self, hosts: int, rates: list[str], inner: str = "", *, delays: dict[int, int] | None = None, wire: str = ""):
         check_tools()
         self.rates = rates
         self._inner = inner
+        self._delays = delays or {}
+        self._wire = wire
+        self._wires: list[subprocess.Popen] = []
         self._open: list[Namespace] = []
         self.hosts: list[Host] = []
         try:
@@ -149,8 +155,27 @@ class Network:
         self.close()
 
     def close(self) -> None:
+        for process in self._wires:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        self._wires.clear()
         while self._open:
             self._open.pop().close()
+
+    def set_rate(self, host: int, rate: str, link: int = 0) -> None:
+        """Gives a link of one host another rate, in both directions."""
+        for namespace, device in ((self.hosts[host], f"eth{link}"), (self._switch, _port(host, link))):
+            namespace.set_up("tc", [f"qdisc change dev {device} root handle 1: tbf rate {rate} {SHAPE}"])
+
+    def slow_down(self, sender: int, receiver: int, rate: str, link: int = 0) -> None:
+        """Limits what one host sends to one other. The way back stays as it is."""
+        device, address = f"eth{link}", self.hosts[receiver].address(link)
+        self.hosts[sender].set_up("tc", [
+            f"qdisc replace dev {device} root handle 2: htb default 1",
+            f"class add dev {device} parent 2: classid 2:1 htb rate {self.rates[link]} burst 256kb cburst 256kb",
+            f"class add dev {device} parent 2: classid 2:2 htb rate {rate} burst 64kb cburst 64kb",
+            f"filter add dev {device} parent 2: protocol ip u32 match ip dst {address}/32 flowid 2:2"])
 
     def cut(self, host: int, link: int = 0) -> None:
         """Like a cable that is pulled out: the interface of the host loses its carrier."""
@@ -177,7 +202,12 @@ class Network:
         for host in self.hosts:
             for link in links:
                 port = _port(host.number, link)
-                lines += [f"link add {port} type veth peer name eth{link} netns {host.path}", f"link set {port} master lan{link} up"]
+                if host.number in self._delays:
+                    self._start_wire(port, f"far{host.number}_{link}", self._delays[host.number])
+                    lines.append(f"link set far{host.number}_{link} netns {host.path} name eth{link}")
+                else:
+                    lines.append(f"link add {port} type veth peer name eth{link} netns {host.path}")
+                lines.append(f"link set {port} master lan{link} up")
         self._switch.set_up("ip", lines)
         for host in self.hosts:
             lines = ["link set lo up"]
@@ -188,6 +218,13 @@ class Network:
             host.set_up("ip", lines)
             self._shape(host, {f"eth{link}": self.rates[link] for link in links})
         self._shape(self._switch, {_port(host.number, link): self.rates[link] for host in self.hosts for link in links})
+
+    def _start_wire(self, port: str, far: str, microseconds: int) -> None:
+        process = self._switch.start([self._wire, port, far, microseconds], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._wires.append(process)
+        said = process.stdout.readline().strip()
+        if said != "ready":
+            raise Unable(said)
 
     def _shape(self, namespace: Namespace, rates: dict[str, str]) -> None:
         limited = {device: rate for device, rate in rates.items() if rate}

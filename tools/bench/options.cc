@@ -24,6 +24,8 @@ constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, 
                         default_step = std::uint64_t{1} << 20;
 // Every message of a window has memory of its own.
 constexpr std::uint64_t default_windowed_max = std::uint64_t{4} << 20, most_window = 65'536;
+// Of pairs: enough messages under way to keep a link busy, and a slow link ends them soon.
+constexpr std::uint64_t default_pairs_window = 4, default_pairs_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t most_rows = 100'000;
 constexpr std::uint64_t most_in_a_row = 100'000;
 
@@ -55,6 +57,9 @@ Operation read_operation(const std::string& text) {
     if (text == name_of(operation)) return operation;
     names.emplace_back(name_of(operation));
   }
+  names.emplace_back("pairs");
+  if (text == "pairs")
+    throw UsageError("operation pairs: stands alone; measure the others in a run of their own");
   fail_unknown("operation", text, names);
 }
 
@@ -203,8 +208,11 @@ std::vector<int> read_roots(const BenchFlags& flags) {
 
 // Two results in one file would overwrite each other.
 void refuse_one_file(const BenchFlags& flags) {
-  const std::array<std::pair<const char*, const std::string*>, 3> files{
-      {{"--json", &flags.json}, {"--csv", &flags.csv}, {"--write-constants", &flags.constants}}};
+  const std::array<std::pair<const char*, const std::string*>, 4> files{
+      {{"--json", &flags.json},
+       {"--csv", &flags.csv},
+       {"--write-constants", &flags.constants},
+       {"--svg", &flags.pairs.svg}}};
   for (std::size_t i = 0; i < files.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (!files[i].second->empty() && !files[j].second->empty() &&
@@ -280,7 +288,8 @@ std::vector<int> BenchOptions::roots_of(const Operation& operation) const {
 }
 
 bool BenchOptions::between_pairs() const {
-  return std::any_of(operations.begin(), operations.end(),
+  return !pairs &&
+         std::any_of(operations.begin(), operations.end(),
                      [](const Operation& operation) { return operation.between_pairs(); });
 }
 
@@ -293,7 +302,7 @@ std::uint64_t BenchOptions::most_calls() const {
 
 bool BenchOptions::shows_table() const {
   return !quiet && !is_standard_output(json) && !is_standard_output(csv) &&
-         !is_standard_output(constants);
+         !is_standard_output(constants) && !(pairs && is_standard_output(pairs->svg));
 }
 
 void add_bench_flags(CLI::App& command, BenchFlags& flags) {
@@ -306,7 +315,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "one and receives from the previous one); between rank 0 and rank 1: latency (half of a "
       "round trip), bandwidth (a window of messages), bibandwidth (one in each direction at once); "
       "rate (messages of each rank of the first half to its partner in the second); several with "
-      "commas");
+      "commas. pairs: every link between hosts, and which host or link differs");
   command.add_flag("--one-way", flags.one_way,
                    "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
                    "and the latency of one: half of its round trip; also with --device cuda");
@@ -364,6 +373,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--min-bandwidth", flags.min_bandwidth,
       "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
       "not for barrier");
+  add("--max-latency", flags.max_latency,
+      "With pairs: latency that no link may exceed, as in 50us, otherwise the exit status is 1");
+  add_pairs_flags(command, flags.pairs);
   add("--delay", flags.delay,
       "RANK:TIME, as in 3:5ms: this rank sleeps so long before every call; for tests of what names "
       "late ranks");
@@ -437,9 +449,81 @@ void check_min_bandwidth(const BenchOptions& options) {
           "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
 }
 
+void refuse_flags_of_other_operations(const BenchFlags& flags) {
+  const auto check = [](bool given, const char* flag, const char* why) {
+    if (given) throw UsageError(fmt::format("{}: {}; leave the flag out", flag, why));
+  };
+  constexpr auto sizes = "pairs has one size, the largest of --sizes",
+                 time = "pairs measures for --pair-time", host = "pairs sends host memory only",
+                 data = "pairs sends bytes and checks none";
+  check(!flags.min_bytes.empty(), "--minbytes", sizes);
+  check(!flags.max_bytes.empty(), "--maxbytes", sizes);
+  check(!flags.step_bytes.empty(), "--stepbytes", sizes);
+  check(!flags.step_factor.empty(), "--stepfactor", sizes);
+  check(!flags.iterations.empty(), "--iters", time);
+  check(!flags.warmups.empty(), "--warmup_iters", time);
+  check(!flags.in_a_row.empty(), "--agg_iters", "pairs has --window messages under way");
+  check(!flags.check.empty(), "--check", data);
+  check(flags.fresh, "--fresh", data);
+  check(flags.type != BenchFlags{}.type, "--datatype", data);
+  check(!flags.op.empty(), "--op", "pairs reduces nothing");
+  check(!flags.root.empty(), "--root", "pairs has no root");
+  check(!flags.algorithm.empty(), "--algorithm", "messages have no algorithm to choose");
+  check(!flags.device.empty() && flags.device != "cpu", "--device", host);
+  check(flags.allocate, "--allocate", host);
+  check(flags.one_way, "--one-way", "pairs measures both directions, each alone");
+  check(!flags.delay.empty(), "--delay", "pairs has no calls to delay");
+  check(!flags.constants.empty(), "--write-constants", "pairs measures no planner's constants");
+  check(flags.stragglers, "--stragglers", "pairs names hosts and links instead");
+  check(flags.wide, "--wide", "pairs prints matrices");
+}
+
+void read_files(const BenchFlags& flags, BenchOptions& options) {
+  refuse_one_file(flags);
+  options.json = flags.json;
+  options.csv = flags.csv;
+  options.constants = flags.constants;
+  options.quiet = flags.quiet;
+}
+
+BenchOptions interpret_pairs(const BenchFlags& flags) {
+  refuse_flags_of_other_operations(flags);
+  BenchOptions options;
+  options.pairs = interpret(flags.pairs);
+  options.operations = {Operation::bandwidth(), Operation::latency()};
+  options.sizes = flags.sizes.empty() ? std::vector{default_pairs_bytes} : read_list_of_sizes(flags);
+  if (options.sizes.back() < sizeof(std::uint64_t))
+    throw UsageError(fmt::format("--sizes {}: a message of pairs has at least 8 bytes", flags.sizes));
+  options.conditions.largest = options.sizes.back();
+  options.conditions.check = false;
+  options.conditions.window = flags.window.empty()
+                                  ? default_pairs_window
+                                  : parse_number("--window", flags.window, 1, most_window);
+  check_memory(options);
+  options.types = {DType::u8};
+  options.ops = {ReduceOp::sum};
+  options.roots = {0};
+  options.ceiling = false;
+  if (!flags.ranks.empty()) options.ranks = parse_int("--ranks", flags.ranks, 1, most_ranks);
+  options.binding = parse_binding(flags.bind);
+  if (!flags.min_bandwidth.empty())
+    options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
+  if (!flags.max_latency.empty())
+    options.max_latency = parse_seconds("--max-latency", flags.max_latency);
+  read_files(flags, options);
+  options.connect = read_connect(flags, {});
+  return options;
+}
+
 }  // namespace
 
 BenchOptions interpret(const BenchFlags& flags) {
+  if (flags.operation == "pairs") return interpret_pairs(flags);
+  refuse(flags.pairs, flags.operation);
+  if (!flags.max_latency.empty())
+    throw UsageError(fmt::format(
+        "--max-latency {}: only for rondo bench pairs, and the operation is {}; leave the flag out",
+        flags.max_latency, flags.operation));
   BenchOptions options;
   options.operations = read_operations(flags);
   check_flags_of_messages(flags, options.operations);
@@ -463,12 +547,8 @@ BenchOptions interpret(const BenchFlags& flags) {
   options.ceiling = !flags.no_ceiling;
   for (const Operation& operation : options.operations)
     options.device = DeviceChoice::parse(flags.device, operation);
-  refuse_one_file(flags);
-  options.json = flags.json;
-  options.csv = flags.csv;
-  options.constants = flags.constants;
+  read_files(flags, options);
   options.wide = flags.wide;
-  options.quiet = flags.quiet;
   options.stragglers = flags.stragglers;
   options.connect = read_connect(flags, options.operations);
   if (!options.constants.empty()) options.connect.measure = true;
@@ -477,7 +557,7 @@ BenchOptions interpret(const BenchFlags& flags) {
 
 void settle(BenchOptions& options, int ranks, int rank) {
   for (const Operation& operation : options.operations) {
-    if (!operation.between_pairs()) continue;
+    if (options.pairs || !operation.between_pairs()) continue;
     const bool fits = operation == Operation::rate() ? ranks % 2 == 0 : ranks == 2;
     if (fits) continue;
     if (options.one_way())

@@ -15,6 +15,7 @@
 #include "tools/measure/conditions.h"
 #include "tools/measure/gpu.h"
 #include "tools/measure/operation.h"
+#include "tools/pairs/options.h"
 #include "tools/ranks/bind.h"
 
 namespace rondo::tools {
@@ -26,9 +27,10 @@ struct BenchFlags {
   std::string sizes, min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row,
       check, type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      deadline, bind, device, delay;
+      max_latency, deadline, bind, device, delay;
   bool no_ceiling = false, allocate = false, fresh = false, one_way = false, wide = false,
        quiet = false, stragglers = false;
+  PairsFlags pairs;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
@@ -53,6 +55,8 @@ struct BenchOptions {
   std::optional<Binding> binding;       // of --bind
   std::string json, csv, constants;     // files; empty: none; - is the standard output
   std::optional<double> min_bandwidth;  // GB/s
+  std::optional<double> max_latency;    // seconds
+  std::optional<PairsOptions> pairs;    // the operation is pairs
   bool wide = false, quiet = false, stragglers = false;
   std::vector<std::string> command;  // as the user typed it
   Options connect;
@@ -70,7 +74,7 @@ struct BenchOptions {
   // Calls of an iteration, at most.
   std::uint64_t most_calls() const;
   // The flag that sets them.
-  const char* calls_flag() const { return between_pairs() ? "--window" : "--agg_iters"; }
+  const char* calls_flag() const { return pairs || between_pairs() ? "--window" : "--agg_iters"; }
   // False when the standard output is one of the files.
   bool shows_table() const;
   // Bytes of the buffers of a rank, at most.

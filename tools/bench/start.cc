@@ -15,6 +15,7 @@
 #include "tools/commands.h"
 #include "tools/measure/gpu.h"
 #include "tools/output.h"
+#include "tools/pairs/pairs.h"
 #include "tools/ranks/launch.h"
 #include "tools/ranks/spawn.h"
 #include "tools/records/record_file.h"
@@ -38,7 +39,7 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
                     "tell {} (mpirun --bind-to, srun --cpu-bind)",
                     place.source, place.source));
   settle(options, place.size, place.rank);
-  if (place.size == 1)
+  if (place.size == 1 && !options.pairs)
     say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
         options.ranks ? "--ranks 1" : place.source + " says that there is 1 rank",
         options.ranks
@@ -47,7 +48,7 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
               "rondo bench starts its own ranks");
   try {
     Session session(options, Communicator::connect(options.connect));
-    return run_bench(session);
+    return options.pairs ? run_pairs(session, *options.pairs) : run_bench(session);
   } catch (const OutputLost&) {
     throw;
   } catch (const UsageError& error) {
@@ -65,6 +66,8 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   const RecordFile tried(options.json, options.csv);
   if (!options.constants.empty())
     const ResultFile constants("--write-constants", options.constants);
+  if (options.pairs && !options.pairs->svg.empty())
+    const ResultFile picture("--svg", options.pairs->svg);
   Options ranks_options = options.connect;
   if (ranks_options.interfaces.empty())
     ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/pairs/link.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace rondo::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t pair_word_tag = 0x50524957, pair_block_tag = 0x50524942,
+                        pair_answer_tag = 0x50524941;
+constexpr std::size_t pair_round_trips = 200, untimed = 3;
+// Blocks of a stream begin with this size.
+constexpr std::size_t least_block = 16 * 1024;
+// A block takes at most this part of the time, so that a slow link has several of them, too, and a
+// window of them soon ends.
+constexpr int least_blocks = 8;
+constexpr std::size_t no_end = std::numeric_limits<std::size_t>::max();
+constexpr std::uint64_t last = 0, more = 1;
+constexpr Buffer no_bytes{};
+
+}  // namespace
+
+Link::Link(Communicator& communicator, const Limits& limits)
+    : communicator_(communicator),
+      bytes_(std::max(limits.bytes, sizeof(std::uint64_t))),
+      window_(std::max<std::size_t>(limits.window, 1)),
+      time_(limits.time),
+      memory_(bytes_ * window_),
+      works_(window_) {}
+
+Buffer Link::block(std::size_t message, std::size_t bytes) {
+  return {place(message), bytes, DType::u8};
+}
+
+void Link::say(int peer, std::uint64_t word) {
+  communicator_.send(Buffer{&word, 1, DType::u64}, peer, pair_word_tag).wait();
+}
+
+std::uint64_t Link::hear(int peer) {
+  std::uint64_t word = 0;
+  communicator_.receive(Buffer{&word, 1, DType::u64}, peer, pair_word_tag).wait();
+  return word;
+}
+
+double Link::latency(int peer, bool first) {
+  if (!first) {
+    for (std::uint64_t word = more; word != last;) {
+      word = hear(peer);
+      say(peer, word);
+    }
+    return 0;
+  }
+  std::vector<double> halves;
+  const auto begin = Clock::now();
+  for (std::size_t trip = 0;; ++trip) {
+    const auto sent = Clock::now();
+    const bool ends = trip + 1 == untimed + pair_round_trips || (trip > untimed && sent - begin > time_);
+    say(peer, ends ? last : more);
+    hear(peer);
+    if (trip >= untimed)
+      halves.push_back(std::chrono::duration<double, std::micro>(Clock::now() - sent).count() / 2);
+    if (ends) break;
+  }
+  // A busy host makes some of them longer, so the lower quartile says more of the link.
+  const auto quartile = halves.begin() + static_cast<std::ptrdiff_t>(halves.size() / 4);
+  std::nth_element(halves.begin(), quartile, halves.end());
+  return *quartile;
+}
+
+// Sends growing blocks until one takes long enough. That also warms the path up.
+std::size_t Link::grow_as_sender(int peer) {
+  std::size_t bytes = std::min(least_block, bytes_);
+  for (;;) {
+    const auto sent = Clock::now();
+    communicator_.send(block(0, bytes), peer, pair_block_tag).wait();
+    communicator_.receive(no_bytes, peer, pair_answer_tag).wait();
+    const bool grows = bytes < bytes_ && Clock::now() - sent < time_ / (2 * least_blocks);
+    say(peer, grows ? more : last);
+    if (!grows) return bytes;
+    bytes = std::min(2 * bytes, bytes_);
+  }
+}
+
+std::size_t Link::grow_as_receiver(int peer) {
+  std::size_t bytes = std::min(least_block, bytes_);
+  for (;;) {
+    communicator_.receive(block(0, bytes), peer, pair_block_tag).wait();
+    communicator_.send(no_bytes, peer, pair_answer_tag).wait();
+    if (hear(peer) == last) return bytes;
+    bytes = std::min(2 * bytes, bytes_);
+  }
+}
+
+double Link::send_stream(int peer) {
+  const std::size_t bytes = grow_as_sender(peer);
+  std::size_t end = no_end;
+  const auto begin = Clock::now();
+  std::size_t message = 0;
+  for (; message < end; ++message) {
+    Work& work = works_[message % window_];
+    if (message >= window_) work.wait();
+    if (end == no_end && Clock::now() - begin >= time_) end = message + window_;
+    const std::uint64_t word = end == no_end ? more : last;
+    std::memcpy(place(message), &word, sizeof word);
+    work = communicator_.send(block(message, bytes), peer, pair_block_tag);
+  }
+  for (Work& work : works_) work.wait();
+  communicator_.receive(no_bytes, peer, pair_answer_tag).wait();
+  const std::chrono::duration<double, std::nano> taken = Clock::now() - begin;
+  return static_cast<double>(bytes) * static_cast<double>(message) / taken.count();
+}
+
+void Link::receive_stream(int peer) {
+  const std::size_t bytes = grow_as_receiver(peer);
+  std::size_t end = no_end;
+  for (std::size_t message = 0; message < window_; ++message)
+    works_[message] = communicator_.receive(block(message, bytes), peer, pair_block_tag);
+  for (std::size_t message = 0; message < end; ++message) {
+    works_[message % window_].wait();
+    std::uint64_t word = 0;
+    std::memcpy(&word, place(message), sizeof word);
+    if (end == no_end && word == last) end = message + window_;
+    if (end == no_end)
+      works_[message % window_] = communicator_.receive(block(message, bytes), peer, pair_block_tag);
+  }
+  communicator_.send(no_bytes, peer, pair_answer_tag).wait();
+}
+
+}  // namespace rondo::tools

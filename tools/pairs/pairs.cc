@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/pairs/pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "tools/commands.h"
+#include "tools/measure/agree.h"
+#include "tools/output.h"
+#include "tools/pairs/link.h"
+#include "tools/pairs/report.h"
+#include "tools/pairs/schedule.h"
+#include "tools/pairs/survey.h"
+#include "tools/pairs/words.h"
+#include "tools/records/result_file.h"
+#include "tools/records/write.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+// A busy host can spoil any single measurement. So many more must agree before a name is given.
+constexpr std::size_t most_again = 2;
+constexpr std::size_t most_misses_shown = 10;
+
+Thresholds thresholds_of(const BenchOptions& bench, const PairsOptions& options) {
+  Thresholds thresholds;
+  thresholds.min_bandwidth = bench.min_bandwidth;
+  if (bench.max_latency) thresholds.max_latency = *bench.max_latency * 1e6;
+  thresholds.max_spread = options.max_spread;
+  return thresholds;
+}
+
+// One rank of the run. The main thread calls run() once.
+class Pairs {
+ public:
+  Pairs(Session& session, const PairsOptions& options)
+      : session_(session),
+        communicator_(session.communicator()),
+        options_(options),
+        ends_(ends_of(session.setting().hosts, options.ranks_too)),
+        words_(session.setting().hosts, ends_, options.ranks_too),
+        survey_(ends_, thresholds_of(session.options(), options)),
+        link_(communicator_, {session.setting().conditions.largest,
+                              session.setting().conditions.window, options.time}) {}
+  int run();
+
+ private:
+  void check() const;
+  void try_svg() const;
+  Json head() const;
+  bool measure_all();
+  bool measure(const std::vector<Round>& rounds, std::size_t again);
+  std::vector<PairValues> measure(const Round& round);
+  std::vector<Pair> agree_on_suspects();
+  void keep(const Round& round, std::span<const PairValues> values, std::size_t again);
+  void end(bool whole);
+  int verdict() const;
+  std::vector<std::string> misses() const;
+
+  Session& session_;
+  Communicator& communicator_;
+  const PairsOptions& options_;
+  const std::vector<End> ends_;
+  const Words words_;
+  Survey survey_;  // grows on rank 0 only
+  Link link_;
+  std::size_t round_ = 0;
+};
+
+void Pairs::check() const {
+  if (session_.setting().hosts.size() > 1 || (options_.ranks_too && ends_.size() > 1)) return;
+  throw UsageError(
+      options_.ranks_too
+          ? "pairs: there is one rank, so there is no pair; start more ranks"
+          : "pairs: all ranks are on one host, so there is no pair of hosts; start ranks on "
+            "several hosts (docs/several-hosts.md), or give --ranks-too for pairs of ranks");
+}
+
+// Rank 0 tries the file before the first measurement. When it cannot write it, all ranks throw.
+void Pairs::try_svg() const {
+  std::string trouble;
+  try {
+    if (session_.is_first() && !options_.svg.empty()) const ResultFile tried("--svg", options_.svg);
+  } catch (const UsageError& error) {
+    trouble = error.what();
+  }
+  if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
+  throw UsageError(session_.is_first() ? trouble : "rank 0 cannot write its files");
+}
+
+Json Pairs::head() const {
+  Json head = head_of(session_.setting(), "pairs");
+  head["bytes"] = session_.setting().conditions.largest;
+  head["window"] = session_.setting().conditions.window;
+  head["pair_time_ms"] = std::chrono::duration<double, std::milli>(options_.time).count();
+  head["ranks_too"] = options_.ranks_too;
+  return head;
+}
+
+// Measures the pairs of a round. Ranks without one wait in a collective until the others are done.
+// All ranks get the values of all pairs.
+std::vector<PairValues> Pairs::measure(const Round& round) {
+  const int rank = communicator_.rank();
+  const auto own = std::find_if(round.begin(), round.end(), [&](const Pair& pair) {
+    return ends_[pair.first].rank == rank || ends_[pair.second].rank == rank;
+  });
+  const bool takes_part = own != round.end();
+  const bool first = takes_part && ends_[own->first].rank == rank;
+  const int peer = takes_part ? ends_[first ? own->second : own->first].rank : rank;
+  double latency = 0, rate = 0;
+  if (takes_part) latency = link_.latency(peer, first);
+  // So no stream disturbs the short messages of another pair.
+  communicator_.barrier().wait();
+  for (const bool sends : {first, !first}) {
+    if (!takes_part) break;
+    if (sends)
+      rate = link_.send_stream(peer);
+    else
+      link_.receive_stream(peer);
+  }
+  double mine[] = {latency, rate};
+  std::vector<double> all(2 * static_cast<std::size_t>(communicator_.size()));
+  communicator_.all_gather(buffer_of(std::span(mine)), buffer_of(std::span(all))).wait();
+  const auto of = [&](std::size_t end, std::size_t what) {
+    return all[2 * static_cast<std::size_t>(ends_[end].rank) + what];
+  };
+  std::vector<PairValues> values;
+  for (const auto& [one, other] : round)
+    values.push_back({of(one, 0), of(one, 1), of(other, 1)});
+  return values;
+}
+
+void Pairs::keep(const Round& round, std::span<const PairValues> values, std::size_t again) {
+  for (std::size_t i = 0; i < round.size(); ++i) {
+    const auto [first, second] = round[i];
+    survey_.add(round[i], values[i]);
+    for (const Measured& measured :
+         {Measured{first, second, again, round_, values[i].forward, values[i].latency_us},
+          Measured{second, first, again, round_, values[i].back, values[i].latency_us}})
+      session_.record().add(row_of(measured, survey_, words_));
+  }
+  if (again > 0) survey_.count_again(round.size());
+  session_.record().store();
+}
+
+bool Pairs::measure(const std::vector<Round>& rounds, std::size_t again) {
+  std::size_t done = 0;
+  for (const Round& round : rounds) {
+    ++round_;
+    ++done;
+    if (session_.progress().active())
+      session_.progress().show(fmt::format("{}: round {} of {}",
+                                           again == 0 ? "pairs" : "suspects once more", done,
+                                           rounds.size()));
+    const std::vector<PairValues> values = measure(round);
+    session_.deliver([&] { keep(round, values, again); });
+    if (!session_.goes_on()) return false;
+  }
+  session_.progress().erase();
+  return true;
+}
+
+// Rank 0 chooses: a rank of another build could see other suspects in the same values.
+std::vector<Pair> Pairs::agree_on_suspects() {
+  const std::size_t count = ends_.size();
+  std::vector<std::uint8_t> chosen(count * count, 0);
+  if (session_.is_first())
+    for (const auto& [first, second] : survey_.suspects()) chosen[first * count + second] = 1;
+  const Buffer buffer = buffer_of(std::span(chosen));
+  communicator_.broadcast(buffer, buffer, 0).wait();
+  std::vector<Pair> suspects;
+  for (std::size_t first = 0; first < count; ++first)
+    for (std::size_t second = first + 1; second < count; ++second)
+      if (chosen[first * count + second] != 0) suspects.push_back({first, second});
+  return suspects;
+}
+
+bool Pairs::measure_all() {
+  if (!session_.goes_on() || !measure(rounds_of(ends_), 0)) return false;
+  survey_.fix_scales();
+  for (std::size_t again = 1; again <= most_again; ++again) {
+    const std::vector<Pair> suspects = agree_on_suspects();
+    if (suspects.empty()) break;
+    if (!measure(rounds_of(ends_, suspects), again)) return false;
+  }
+  communicator_.barrier().wait();
+  return true;
+}
+
+void Pairs::end(bool whole) {
+  session_.deliver([&] {
+    if (!whole) survey_.fix_scales();
+    if (session_.shows_table()) print_survey(survey_, words_);
+    session_.record().set_tail(tail_of(survey_, words_));
+    if (!options_.svg.empty())
+      write_report("--svg", options_.svg,
+                   heat_maps_of(survey_, words_,
+                                fmt::format("rondo bench pairs, {} over {}",
+                                            session_.setting().time, session_.setting().transport)));
+    if (whole)
+      session_.record().finish();
+    else
+      session_.record().store();
+  });
+}
+
+// A line for each link that misses a threshold.
+std::vector<std::string> Pairs::misses() const {
+  std::vector<std::string> lines;
+  const BenchOptions& bench = session_.options();
+  for (std::size_t from = 0; from < ends_.size(); ++from)
+    for (std::size_t to = 0; to < ends_.size(); ++to) {
+      const double rate = survey_.of(Quantity::bandwidth).at(from, to);
+      if (bench.min_bandwidth && rate < *bench.min_bandwidth)
+        lines.push_back(fmt::format("{}: {}, below --min-bandwidth {:.4g}",
+                                    words_.link(Quantity::bandwidth, from, to),
+                                    value_of(Quantity::bandwidth, rate), *bench.min_bandwidth));
+      const double latency = survey_.of(Quantity::latency).at(from, to);
+      if (from < to && bench.max_latency && latency > 1e6 * *bench.max_latency)
+        lines.push_back(fmt::format("{}: latency {}, above --max-latency {}",
+                                    words_.link(Quantity::latency, from, to),
+                                    value_of(Quantity::latency, latency),
+                                    format_seconds(*bench.max_latency)));
+    }
+  return lines;
+}
+
+int Pairs::verdict() const {
+  std::vector<std::string> lines = misses();
+  if (lines.size() > most_misses_shown) {
+    const std::size_t more = lines.size() - most_misses_shown;
+    lines.resize(most_misses_shown);
+    lines.push_back(fmt::format("{} more such links; the record (--json) has all", more));
+  }
+  for (const Survey::Judgement& judgement : survey_.judgements())
+    if (survey_.misses_spread(judgement))
+      lines.push_back(fmt::format(
+          "{} {}: the worst is {:.0f} % below the median {}, more than --max-spread {:.4g}: {}",
+          name_of(judgement.quantity), name_of(judgement.where),
+          judgement.scale.spread(judgement.quantity),
+          value_of(judgement.quantity, judgement.scale.median), *options_.max_spread,
+          worst_link(survey_, words_, judgement)));
+  if (options_.fail_outliers)
+    for (const Finding& finding : survey_.findings())
+      lines.push_back(fmt::format("{} {} (--fail-outliers)", name_of(finding.quantity),
+                                  words_.sentence(finding)));
+  for (const std::string& line : lines) say("rondo bench: pairs: {}\n", line);
+  return lines.empty() ? exit_fine : exit_missed;
+}
+
+int Pairs::run() {
+  check();
+  try_svg();
+  session_.describe(options_.ranks_too ? "pairs of ranks" : "pairs of hosts");
+  session_.deliver([&] {
+    if (session_.shows_table())
+      print("# {} pairs in {} rounds; messages of {} for {} in each direction\n",
+            ends_.size() * (ends_.size() - 1) / 2, rounds_of(ends_).size(),
+            base::describe_bytes(session_.setting().conditions.largest),
+            format_seconds(std::chrono::duration<double>(options_.time).count()));
+    session_.record().begin(head(), columns_of_pairs());
+  });
+  end(measure_all());
+  if (!session_.is_first()) return exit_fine;
+  session_.throw_if_lost();
+  return verdict();
+}
+
+}  // namespace
+
+int run_pairs(Session& session, const PairsOptions& options) {
+  try {
+    return Pairs(session, options).run();
+  } catch (const std::exception& error) {
+    session.fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/pairs/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "tools/output.h"
+#include "tools/pairs/heat_map.h"
+
+namespace rondo::tools {
+namespace {
+
+constexpr std::size_t most_in_a_matrix = 12;
+constexpr std::size_t name_width = 14;
+
+std::string_view unit_of(Quantity quantity) {
+  return quantity == Quantity::bandwidth ? "GB/s" : "us";
+}
+
+std::string cell(const Survey& survey, Quantity quantity, std::size_t from, std::size_t to) {
+  const double value = survey.of(quantity).at(from, to);
+  if (std::isnan(value)) return "-";
+  const std::string text = quantity == Quantity::bandwidth ? fmt::format("{:.3g}", value)
+                           : value < 1000                  ? fmt::format("{:.3g}", value)
+                                                           : fmt::format("{:.0f}", value);
+  return survey.is_out(quantity, from, to) ? text + "*" : text;
+}
+
+void print_matrix(const Survey& survey, const Words& words, Quantity quantity) {
+  const auto ends = survey.ends();
+  print("#\n# {} ({}), rows: from, columns: to{}; *: an outlier\n", name_of(quantity),
+        unit_of(quantity),
+        quantity == Quantity::latency ? "; half of a round trip of 8 bytes, so the same for both"
+                                      : "");
+  print("#{:>5} {:<{}}", "rank", "host", name_width);
+  for (const End& end : ends) print(" {:>7}", end.rank);
+  print("\n");
+  for (std::size_t from = 0; from < ends.size(); ++from) {
+    print(" {:>5} {:<{}}", ends[from].rank,
+          base::first_bytes(words.host_of(from), name_width), name_width);
+    for (std::size_t to = 0; to < ends.size(); ++to)
+      print(" {:>7}", cell(survey, quantity, from, to));
+    print("\n");
+  }
+}
+
+void print_quantiles(const Survey& survey, const Survey::Judgement& judgement) {
+  std::vector<double> values;
+  const auto ends = survey.ends();
+  for (std::size_t from = 0; from < ends.size(); ++from)
+    for (std::size_t to = 0; to < ends.size(); ++to)
+      if (const double value = survey.of(judgement.quantity).at(from, to);
+          is_where(ends, judgement.where, from, to) && !std::isnan(value))
+        values.push_back(value);
+  if (values.empty()) return;
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+  };
+  print("#{:>10} {:<14} {:>9.3g} {:>9.3g} {:>9.3g} {:>9.3g} {:>9.3g}  {}\n",
+        name_of(judgement.quantity), name_of(judgement.where), at(0), at(0.1), at(0.5), at(0.9),
+        at(1), unit_of(judgement.quantity));
+}
+
+std::string heading_of(const Survey::Judgement& judgement) {
+  std::string name(name_of(judgement.quantity));
+  return fmt::format("{} {}", name, name_of(judgement.where));
+}
+
+void print_summary(const Survey& survey, const Words& words) {
+  print("#\n");
+  for (const Survey::Judgement& judgement : survey.judgements())
+    print("# {:<23}: median {}, worst {} ({}), {:.0f} % {} the median\n", heading_of(judgement),
+          value_of(judgement.quantity, judgement.scale.median),
+          value_of(judgement.quantity, judgement.scale.worst), worst_link(survey, words, judgement),
+          judgement.scale.spread(judgement.quantity),
+          judgement.quantity == Quantity::bandwidth ? "below" : "above");
+  if (survey.measured_again() > 0)
+    print("# {:<23}: {} measurements of pairs\n", "Measured again", survey.measured_again());
+}
+
+// Says what so few links cannot tell.
+void print_limits_of(const Survey& survey) {
+  for (const Survey::Judgement& judgement : survey.judgements()) {
+    if (judgement.quantity != Quantity::bandwidth || judgement.scale.links > 3) continue;
+    if (judgement.scale.links == 1)
+      print("# One link {}: there is no other to compare it with\n", name_of(judgement.where));
+    else if (judgement.scale.links == 3)
+      print("# Three links {}: two bad links look the same as the end that they share\n",
+            name_of(judgement.where));
+  }
+}
+
+Json side_of(const Finding::Side& side) {
+  return {{"out", side.out}, {"links", side.links}, {"value", side.value}};
+}
+
+double with_steps(double value, double steps) {
+  return std::round(value * steps) / steps;
+}
+
+std::string_view name_of(Finding::Kind kind) {
+  if (kind == Finding::Kind::host) return "host";
+  return kind == Finding::Kind::end ? "rank" : "link";
+}
+
+Json json_of(const Finding& finding, const Survey& survey, const Words& words) {
+  Json json{{"quantity", tools::name_of(finding.quantity)},
+            {"links", tools::name_of(finding.where)},
+            {"kind", name_of(finding.kind)}};
+  const auto rank_of = [&](std::size_t end) { return survey.ends()[end].rank; };
+  if (finding.kind == Finding::Kind::host)
+    json["host"] = finding.subject;
+  else
+    json["rank"] = rank_of(finding.subject);
+  if (finding.kind == Finding::Kind::link) json["to_rank"] = rank_of(finding.other);
+  json["from"] = side_of(finding.from);
+  if (finding.quantity == Quantity::bandwidth) json["to"] = side_of(finding.to);
+  json["others"] = finding.others;
+  json["text"] = words.sentence(finding);
+  return json;
+}
+
+}  // namespace
+
+std::string worst_link(const Survey& survey, const Words& words,
+                       const Survey::Judgement& judgement) {
+  const auto ends = survey.ends();
+  for (std::size_t from = 0; from < ends.size(); ++from)
+    for (std::size_t to = 0; to < ends.size(); ++to)
+      if (is_where(ends, judgement.where, from, to) &&
+          survey.of(judgement.quantity).at(from, to) == judgement.scale.worst)
+        return words.link(judgement.quantity, from, to);
+  return {};
+}
+
+void print_survey(const Survey& survey, const Words& words) {
+  if (survey.ends().size() <= most_in_a_matrix) {
+    print_matrix(survey, words, Quantity::bandwidth);
+    print_matrix(survey, words, Quantity::latency);
+  } else {
+    print("#\n#{:>10} {:<14} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", "links", "least", "p10", "p50",
+          "p90", "most");
+    for (const Survey::Judgement& judgement : survey.judgements())
+      print_quantiles(survey, judgement);
+  }
+  print_summary(survey, words);
+  print_limits_of(survey);
+  const std::vector<Finding> findings = survey.findings();
+  print("# {:<23}: {}\n", "Outliers", findings.empty() ? "none" : "");
+  for (const Finding& finding : findings)
+    print("#   {} {}\n", tools::name_of(finding.quantity), words.sentence(finding));
+  flush_output();
+}
+
+Json row_of(const Measured& measured, const Survey& survey, const Words& words) {
+  const End& from = survey.ends()[measured.from];
+  const End& to = survey.ends()[measured.to];
+  return {{"from_rank", from.rank},
+          {"to_rank", to.rank},
+          {"from_host", words.host_of(measured.from)},
+          {"to_host", words.host_of(measured.to)},
+          {"round", measured.round},
+          {"again", measured.again},
+          {"bandwidth", with_steps(measured.bandwidth, 1e6)},
+          {"latency_us", with_steps(measured.latency_us, 1e3)}};
+}
+
+std::vector<std::string> columns_of_pairs() {
+  return {"from_rank", "to_rank", "from_host", "to_host",
+          "round",     "again",   "bandwidth", "latency_us"};
+}
+
+Json tail_of(const Survey& survey, const Words& words) {
+  Json scales = Json::array(), findings = Json::array();
+  for (const Survey::Judgement& judgement : survey.judgements())
+    scales.push_back({{"quantity", tools::name_of(judgement.quantity)},
+                      {"links", tools::name_of(judgement.where)},
+                      {"median", judgement.scale.median},
+                      {"deviation", judgement.scale.deviation},
+                      {"limit", std::isfinite(judgement.scale.limit) ? Json(judgement.scale.limit)
+                                                                     : Json(nullptr)},
+                      {"worst", judgement.scale.worst}});
+  for (const Finding& finding : survey.findings())
+    findings.push_back(json_of(finding, survey, words));
+  return {{"scales", std::move(scales)}, {"findings", std::move(findings)}};
+}
+
+std::string heat_maps_of(const Survey& survey, const Words& words, const std::string& title) {
+  std::vector<HeatMap> maps;
+  const auto ends = survey.ends();
+  for (const Quantity quantity : {Quantity::bandwidth, Quantity::latency}) {
+    const auto values = survey.of(quantity).values();
+    HeatMap map{quantity == Quantity::bandwidth ? "Bandwidth" : "Latency",
+                std::string(unit_of(quantity)),
+                {},
+                {values.begin(), values.end()},
+                {},
+                quantity == Quantity::bandwidth};
+    for (std::size_t from = 0; from < ends.size(); ++from) {
+      map.labels.push_back(fmt::format("{} ({})", words.host_of(from), ends[from].rank));
+      for (std::size_t to = 0; to < ends.size(); ++to)
+        map.framed.push_back(from != to && survey.is_out(quantity, from, to));
+    }
+    maps.push_back(std::move(map));
+  }
+  return draw_heat_maps(title, maps);
+}
+
+}  // namespace rondo::tools

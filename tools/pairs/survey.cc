@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/pairs/survey.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace rondo::tools {
+namespace {
+
+constexpr Quantity quantities[] = {Quantity::bandwidth, Quantity::latency};
+constexpr Where places[] = {Where::between, Where::within};
+
+// Keeps the better of the two. Times and rates above zero alone are measurements.
+void keep_better(Quantity quantity, double value, double& kept) {
+  if (!(value > 0) || !std::isfinite(value)) return;
+  if (std::isnan(kept))
+    kept = value;
+  else
+    kept = quantity == Quantity::bandwidth ? std::max(kept, value) : std::min(kept, value);
+}
+
+}  // namespace
+
+Survey::Survey(std::span<const End> ends, const Thresholds& thresholds)
+    : ends_(ends), thresholds_(thresholds), bandwidth_(ends.size()), latency_(ends.size()) {
+  fix_scales();
+}
+
+void Survey::add(const Pair& pair, const PairValues& values) {
+  const auto [first, second] = pair;
+  keep_better(Quantity::bandwidth, values.forward, bandwidth_.at(first, second));
+  keep_better(Quantity::bandwidth, values.back, bandwidth_.at(second, first));
+  keep_better(Quantity::latency, values.latency_us, latency_.at(first, second));
+  latency_.at(second, first) = latency_.at(first, second);
+}
+
+void Survey::fix_scales() {
+  for (const Quantity quantity : quantities)
+    for (const Where where : places)
+      scales_[{quantity, where}] = scale_of(quantity, of(quantity), ends_, where);
+}
+
+bool Survey::is_out(Quantity quantity, std::size_t from, std::size_t to) const {
+  const double value = of(quantity).at(from, to);
+  return !std::isnan(value) && scale(quantity, where_of(from, to)).is_out(quantity, value);
+}
+
+bool Survey::misses(Quantity quantity, std::size_t from, std::size_t to) const {
+  const double value = of(quantity).at(from, to);
+  if (std::isnan(value)) return false;
+  if (quantity == Quantity::latency)
+    return thresholds_.max_latency && value > *thresholds_.max_latency;
+  if (thresholds_.min_bandwidth && value < *thresholds_.min_bandwidth) return true;
+  return thresholds_.max_spread &&
+         value < scale(quantity, where_of(from, to)).median * (1 - *thresholds_.max_spread / 100);
+}
+
+bool Survey::misses_spread(const Judgement& judgement) const {
+  return judgement.quantity == Quantity::bandwidth && thresholds_.max_spread &&
+         judgement.scale.spread(judgement.quantity) > *thresholds_.max_spread;
+}
+
+std::vector<Pair> Survey::suspects() const {
+  std::vector<Pair> pairs;
+  for (std::size_t first = 0; first < ends_.size(); ++first)
+    for (std::size_t second = first + 1; second < ends_.size(); ++second) {
+      const bool suspect = std::any_of(std::begin(quantities), std::end(quantities), [&](Quantity q) {
+        return is_out(q, first, second) || is_out(q, second, first) || misses(q, first, second) ||
+               misses(q, second, first);
+      });
+      if (suspect) pairs.push_back({first, second});
+    }
+  return pairs;
+}
+
+std::vector<Finding> Survey::findings() const {
+  std::vector<Finding> all;
+  for (const Quantity quantity : quantities)
+    for (const Where where : places) {
+      auto found = find_outliers(quantity, of(quantity), scale(quantity, where), ends_, where);
+      std::move(found.begin(), found.end(), std::back_inserter(all));
+    }
+  return all;
+}
+
+std::vector<Survey::Judgement> Survey::judgements() const {
+  std::vector<Judgement> all;
+  for (const Quantity quantity : quantities)
+    for (const Where where : places) {
+      Judgement judgement{quantity, where, scale(quantity, where)};
+      if (judgement.scale.links == 0) continue;
+      judgement.scale.worst = scale_of(quantity, of(quantity), ends_, where).worst;
+      all.push_back(judgement);
+    }
+  return all;
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What was measured so far, and what it says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tools/pairs/judge.h"
+#include "tools/pairs/schedule.h"
+
+namespace rondo::tools {
+
+// What one measurement of a pair brought; 0: not measured.
+struct PairValues {
+  double latency_us = 0;           // of both directions
+  double forward = 0, back = 0;    // GB/s from the first end to the second, and back
+};
+
+// The thresholds of the user. A link that misses one is measured again before that counts, too.
+struct Thresholds {
+  std::optional<double> min_bandwidth;  // GB/s
+  std::optional<double> max_latency;    // microseconds
+  std::optional<double> max_spread;     // percent
+};
+
+// Of each link the best of its measurements counts. What it is compared with is set when every pair
+// was measured once, by fix_scales().
+class Survey {
+ public:
+  // One kind of link that was measured, with one scale.
+  struct Judgement {
+    Quantity quantity;
+    Where where;
+    Scale scale;
+  };
+
+  Survey(std::span<const End> ends, const Thresholds& thresholds);
+  void add(const Pair& pair, const PairValues& values);
+  void fix_scales();
+  // The pairs with a value that is out or misses a threshold.
+  std::vector<Pair> suspects() const;
+  std::vector<Finding> findings() const;
+
+  const Matrix& of(Quantity quantity) const {
+    return quantity == Quantity::bandwidth ? bandwidth_ : latency_;
+  }
+  // The scales, with the worst values as they are now.
+  std::vector<Judgement> judgements() const;
+  const Scale& scale(Quantity quantity, Where where) const {
+    return scales_.at({quantity, where});
+  }
+  bool is_out(Quantity quantity, std::size_t from, std::size_t to) const;
+  // Whether the value of a link misses --min-bandwidth, --max-latency or --max-spread.
+  bool misses(Quantity quantity, std::size_t from, std::size_t to) const;
+  bool misses_spread(const Judgement& judgement) const;
+  std::size_t measured_again() const noexcept { return again_; }
+  void count_again(std::size_t pairs) noexcept { again_ += pairs; }
+  std::span<const End> ends() const noexcept { return ends_; }
+  Where where_of(std::size_t from, std::size_t to) const {
+    return is_where(ends_, Where::within, from, to) ? Where::within : Where::between;
+  }
+
+ private:
+  const std::span<const End> ends_;
+  const Thresholds thresholds_;
+  Matrix bandwidth_, latency_;
+  std::map<std::pair<Quantity, Where>, Scale> scales_;
+  std::size_t again_ = 0;
+};
+
+}  // namespace rondo::tools
