@@ -13,7 +13,7 @@ namespace {
 // microseconds, and in any case three standard deviations of values with a normal distribution,
 // which are 1.4826 median deviations. It need not be worse than half of the median bandwidth, or
 // four times the median latency and a millisecond more.
-constexpr double bandwidth_part = 0.1, latency_part = 0.2, latency_us = 20;
+constexpr double bandwidth_part = 0.15, latency_part = 0.2, latency_us = 20;
 constexpr double deviations = 3 * 1.4826;
 constexpr double bandwidth_cap = 0.5, latency_cap = 4, latency_cap_us = 1000;
 

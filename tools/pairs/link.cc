@@ -15,11 +15,11 @@ constexpr std::uint32_t pair_word_tag = 0x50524957, pair_block_tag = 0x50524942,
 constexpr std::size_t pair_round_trips = 200, untimed = 3;
 // Blocks of a stream begin with this size.
 constexpr std::size_t least_block = 16 * 1024;
-// A block takes at most this part of the time, so that a slow link has several of them, too, and a
-// window of them soon ends.
-constexpr int least_blocks = 8;
+// Blocks stop growing when one took longer than the first one by more than this part of the time,
+// and did so again when it was sent once more. So a slow link has blocks that it can end soon.
+constexpr int least_blocks = 16;
 constexpr std::size_t no_end = std::numeric_limits<std::size_t>::max();
-constexpr std::uint64_t last = 0, more = 1;
+constexpr std::uint64_t last = 0, more = 1, the_same = 2;
 constexpr Buffer no_bytes{};
 
 }  // namespace
@@ -71,28 +71,35 @@ double Link::latency(int peer, bool first) {
   return *quartile;
 }
 
-// Sends growing blocks until one takes long enough. That also warms the path up.
+// Sends growing blocks, which also warms the path up. Returns the size of those of the stream.
 std::size_t Link::grow_as_sender(int peer) {
   std::size_t bytes = std::min(least_block, bytes_);
-  for (;;) {
+  Clock::duration first{};  // the time of the first block: a round trip and a little more
+  bool was_long = false;
+  for (std::uint64_t next = more; next != last;) {
     const auto sent = Clock::now();
     communicator_.send(block(0, bytes), peer, pair_block_tag).wait();
     communicator_.receive(no_bytes, peer, pair_answer_tag).wait();
-    const bool grows = bytes < bytes_ && Clock::now() - sent < time_ / (2 * least_blocks);
-    say(peer, grows ? more : last);
-    if (!grows) return bytes;
-    bytes = std::min(2 * bytes, bytes_);
+    const Clock::duration taken = Clock::now() - sent;
+    if (first == Clock::duration{}) first = taken;
+    const bool is_long = taken - first > time_ / least_blocks;
+    next = is_long && !was_long ? the_same : is_long || bytes == bytes_ ? last : more;
+    was_long = is_long;
+    say(peer, next);
+    if (next == more) bytes = std::min(2 * bytes, bytes_);
   }
+  return bytes;
 }
 
 std::size_t Link::grow_as_receiver(int peer) {
   std::size_t bytes = std::min(least_block, bytes_);
-  for (;;) {
+  for (std::uint64_t next = more; next != last;) {
     communicator_.receive(block(0, bytes), peer, pair_block_tag).wait();
     communicator_.send(no_bytes, peer, pair_answer_tag).wait();
-    if (hear(peer) == last) return bytes;
-    bytes = std::min(2 * bytes, bytes_);
+    next = hear(peer);
+    if (next == more) bytes = std::min(2 * bytes, bytes_);
   }
+  return bytes;
 }
 
 double Link::send_stream(int peer) {
@@ -103,7 +110,11 @@ double Link::send_stream(int peer) {
   for (; message < end; ++message) {
     Work& work = works_[message % window_];
     if (message >= window_) work.wait();
-    if (end == no_end && Clock::now() - begin >= time_) end = message + window_;
+    // The window that is still to come takes its share of the time.
+    const auto passed = Clock::now() - begin;
+    const std::size_t done = message < window_ ? 0 : message - window_ + 1;
+    if (end == no_end && done > 0 && passed + passed / done * window_ >= time_)
+      end = message + window_;
     const std::uint64_t word = end == no_end ? more : last;
     std::memcpy(place(message), &word, sizeof word);
     work = communicator_.send(block(message, bytes), peer, pair_block_tag);

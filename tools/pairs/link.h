@@ -21,9 +21,9 @@ namespace rondo::tools {
 //   latency   = (word word)*           the first rank sends a word, the second one sends it back;
 //                                      the word is 1 while more will come, else 0
 //   bandwidth = (block empty word)+    growing blocks; the word is 1 when one more comes, twice as
-//               block* empty           large. Then a window of blocks; one begins with 1 when the
-//                                      block a window behind it will come. The receiver sends the
-//                                      empty messages.
+//               block* empty           large, or 2: of the same size. Then a window of blocks; one
+//                                      begins with 1 when the block a window behind it will come.
+//                                      The receiver sends the empty messages.
 class Link {
  public:
   struct Limits {
