@@ -252,10 +252,12 @@ TEST_CASE("a good measurement clears a suspect") {
   const std::vector<End> ends = ends_of(records, false);
   Survey survey(ends, {});
   for (const Round& round : rounds_of(ends))
-    for (const Pair& pair : round) survey.add(pair, {100, 1, pair == Pair{1, 3} ? 0.1 : 1});
-  survey.add({0, 2}, {900, 1, 1});  // the better latency stays
+    for (const Pair& pair : round)
+      survey.add(pair, {pair == Pair{0, 2} ? 110.0 : 100.0, 1, pair == Pair{1, 3} ? 0.1 : 1});
+  survey.add({0, 2}, {900, 0.1, 0.1});  // the better values stay
   survey.fix_scales();
   CHECK(survey.suspects() == std::vector<Pair>{{1, 3}});
+  CHECK(survey.single_suspects() == std::vector<Pair>{{1, 3}});
   CHECK(survey.is_out(Quantity::bandwidth, 3, 1));
   CHECK(!survey.is_out(Quantity::bandwidth, 1, 3));
   survey.add({1, 3}, {100, 0.1, 0.2});
@@ -263,6 +265,10 @@ TEST_CASE("a good measurement clears a suspect") {
   // What is no measurement clears nothing.
   survey.add({1, 3}, {0, 0, std::nan("")});
   CHECK(survey.findings().size() == 1);
+  CHECK(survey.scale(Quantity::latency, Where::between).worst == 110);
+  survey.add({0, 2}, {50, 1, 1});
+  survey.update_medians();
+  CHECK(survey.scale(Quantity::latency, Where::between).worst == 100);
   survey.add({1, 3}, {100, 0.1, 0.97});
   CHECK(survey.suspects().empty());
   CHECK(survey.findings().empty());
@@ -287,7 +293,7 @@ TEST_CASE("what misses a threshold is measured again, too") {
 }
 
 TEST_CASE("a heat map escapes its text and frames outliers") {
-  HeatMap map{"<Bandwidth & more>", "GB/s", {"a\"b", "c\x01\xff"}, {std::nan(""), 1, 2, 3},
+  HeatMap map{"<Bandwidth & more>",        "GB/s", {"a\"b", "c\x01\xff"}, {std::nan(""), 1, 2, 3},
               {false, true, false, false}, true};
   const std::string svg = draw_heat_maps("1 < 2", std::array{map});
   CHECK(svg.find("1 &lt; 2") != std::string::npos);
@@ -305,6 +311,9 @@ TEST_CASE("a heat map escapes its text and frames outliers") {
   // The least and the largest value have the ends of the colour scale.
   CHECK(count("#440154") >= 1);
   CHECK(count("#fde725") >= 1);
+  const HeatMap alike{"Bandwidth", "GB/s", {"a", "b"}, {1, 0.99, 1, 0.98}, {}, true};
+  CHECK(draw_heat_maps("alike", std::array{alike}).find("fill=\"#440154\"><title>") ==
+        std::string::npos);
   CHECK(draw_heat_maps("none", {}).find("</svg>") != std::string::npos);
 }
 
@@ -312,7 +321,7 @@ TEST_CASE("a heat map of latencies is bright where they are short") {
   const HeatMap map{"Latency", "us", {"a", "b"}, {1, 1000, 1000, 30}, {}, false};
   const std::string svg = draw_heat_maps("latency", std::array{map});
   CHECK(svg.find("fill=\"#fde725\"><title>a to a: 1 us") != std::string::npos);
-  CHECK(svg.find("fill=\"#440154\"><title>a to b: 1e+03 us") != std::string::npos);
+  CHECK(svg.find("fill=\"#440154\"><title>a to b: 1000 us") != std::string::npos);
   CHECK(svg.find("(logarithmic)") != std::string::npos);
 }
 

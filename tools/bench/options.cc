@@ -491,9 +491,11 @@ BenchOptions interpret_pairs(const BenchFlags& flags) {
   BenchOptions options;
   options.pairs = interpret(flags.pairs);
   options.operations = {Operation::bandwidth(), Operation::latency()};
-  options.sizes = flags.sizes.empty() ? std::vector{default_pairs_bytes} : read_list_of_sizes(flags);
+  options.sizes =
+      flags.sizes.empty() ? std::vector{default_pairs_bytes} : read_list_of_sizes(flags);
   if (options.sizes.back() < sizeof(std::uint64_t))
-    throw UsageError(fmt::format("--sizes {}: a message of pairs has at least 8 bytes", flags.sizes));
+    throw UsageError(
+        fmt::format("--sizes {}: a message of pairs has at least 8 bytes", flags.sizes));
   options.conditions.largest = options.sizes.back();
   options.conditions.check = false;
   options.conditions.window = flags.window.empty()

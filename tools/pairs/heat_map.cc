@@ -77,6 +77,11 @@ class ColourScale {
       most_ = first ? value : std::max(most_, value);
       first = false;
     }
+    // Values that are nearly alike get nearly the same colour.
+    if (inverted_)
+      most_ = std::max(most_, 2 * least_);
+    else
+      least_ = std::min(least_, most_ / 2);
     logarithmic_ = least_ > 0 && most_ > 10 * least_;
   }
   bool logarithmic() const { return logarithmic_; }
@@ -99,7 +104,8 @@ class ColourScale {
 };
 
 std::string in_words(double value) {
-  return std::isfinite(value) ? fmt::format("{:.3g}", value) : "not measured";
+  if (!std::isfinite(value)) return "not measured";
+  return std::abs(value) < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
 }
 
 int cell_size(std::size_t labels) {
@@ -133,8 +139,7 @@ class Drawing {
       for (std::size_t i = 0; i < count_; ++i) text += labels_of(i);
     std::string frames;
     for (std::size_t row = 0; row < count_; ++row)
-      for (std::size_t column = 0; column < count_; ++column)
-        text += cell(row, column, frames);
+      for (std::size_t column = 0; column < count_; ++column) text += cell(row, column, frames);
     return text + frames + legend();
   }
 
@@ -168,14 +173,18 @@ class Drawing {
         known ? " " + escaped(map_.unit) : "");
     if (known && count_ <= most_with_values)
       text += fmt::format(
-          "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" class=\"value\" style=\"fill:{}\">{}</text>\n",
+          "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" class=\"value\" "
+          "style=\"fill:{}\">{}</text>\n",
           left(column) + cell_ / 2, top(row) + cell_ / 2 + 3,
           brightness > 0.55 ? "#000000" : "#ffffff", in_words(value));
     if (place < map_.framed.size() && map_.framed[place])
       frames += fmt::format(
-          "<rect x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{2}\" class=\"outer\"/>\n"
-          "<rect x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{2}\" class=\"inner\"/>\n",
-          left(column), top(row), cell_ - 1);
+          "<rect x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{2}\" class=\"outer\" "
+          "stroke-width=\"{3:.2g}\"/>\n"
+          "<rect x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{2}\" class=\"inner\" "
+          "stroke-width=\"{4:.2g}\"/>\n",
+          left(column), top(row), cell_ - 1, std::min(5.0, cell_ / 6.0),
+          std::min(2.5, cell_ / 8.0));
     return text;
   }
 
@@ -209,8 +218,8 @@ class Drawing {
 constexpr std::string_view style =
     "<style>text{font:12px sans-serif;fill:#202020} .title{font-size:16px} "
     ".map{font-weight:bold} .value{font-size:11px} "
-    ".outer{fill:none;stroke:#ffffff;stroke-width:5} "
-    ".inner{fill:none;stroke:#d00000;stroke-width:2.5}</style>\n";
+    ".outer{fill:none;stroke:#ffffff} "
+    ".inner{fill:none;stroke:#d00000}</style>\n";
 
 }  // namespace
 

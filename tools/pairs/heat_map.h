@@ -19,8 +19,9 @@ struct HeatMap {
 };
 
 // The maps side by side, each with its scale. The colours (viridis) grow in brightness alone, so
-// people who see few colours can order them, too. A scale is logarithmic when the largest value is
-// more than ten times the smallest. Up to 16 labels the values stand in the cells; in each case a
+// people who see few colours can order them, too. A scale spans at
+// least a factor of two, and is logarithmic when the largest value is more than ten times the
+// smallest. Up to 16 labels the values stand in the cells; in each case a
 // browser shows them under the pointer. Any text may be given: it is escaped.
 std::string draw_heat_maps(const std::string& title, std::span<const HeatMap> maps);
 

@@ -45,9 +45,8 @@ double limit_of(Quantity quantity, double median, double deviation) {
   if (quantity == Quantity::bandwidth)
     return std::max(bandwidth_cap * median,
                     median - std::max(bandwidth_part * median, deviations * deviation));
-  return std::min(
-      latency_cap * median + latency_cap_us,
-      median + std::max({latency_part * median, latency_us, deviations * deviation}));
+  return std::min(latency_cap * median + latency_cap_us,
+                  median + std::max({latency_part * median, latency_us, deviations * deviation}));
 }
 
 // An ordered pair of ends whose value is judged.
@@ -142,9 +141,9 @@ class Search {
         for (const Direction direction : directions) {
           const Finding::Side side = side_of(kind, subject, direction);
           const bool most = 2 * side.out > side.links && others_of(kind, subject, direction) >= 2;
-          const bool better = side.out * best.links > best.out * side.links ||
-                              (side.out * best.links == best.out * side.links &&
-                               side.out > best.out);
+          const bool better =
+              side.out * best.links > best.out * side.links ||
+              (side.out * best.links == best.out * side.links && side.out > best.out);
           if (!most || (best.links > 0 && !better)) continue;
           best = side;
           found = subject;
@@ -190,8 +189,14 @@ class Search {
       return;
     }
     const Finding::Side back{0, 1, values_.at(link.to, link.from)};
-    findings_.push_back({quantity_, where_, Finding::Kind::link, link.from, link.to,
-                         {1, 1, link.value}, back, scale_.median});
+    findings_.push_back({quantity_,
+                         where_,
+                         Finding::Kind::link,
+                         link.from,
+                         link.to,
+                         {1, 1, link.value},
+                         back,
+                         scale_.median});
   }
 
   const Quantity quantity_;

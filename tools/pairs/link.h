@@ -33,7 +33,7 @@ class Link {
   };
   Link(Communicator& communicator, const Limits& limits);
 
-  // Half of a round trip of 8 bytes in microseconds, the lower quartile of at most 200. Returns 0
+  // Half of a round trip of 8 bytes in microseconds, the tenth percentile of at most 200. Returns 0
   // on the second rank.
   double latency(int peer, bool first);
   // GB/s from the sender to the receiver: the bytes over the time from the first send until the

@@ -54,9 +54,9 @@ PairsOptions interpret(const PairsFlags& flags) {
 void refuse(const PairsFlags& flags, const std::string& operation) {
   const auto check = [&](bool given, const char* flag) {
     if (given)
-      throw UsageError(fmt::format(
-          "{}: only for rondo bench pairs, and the operation is {}; leave the flag out", flag,
-          operation));
+      throw UsageError(
+          fmt::format("{}: only for rondo bench pairs, and the operation is {}; leave the flag out",
+                      flag, operation));
   };
   check(flags.ranks_too, "--ranks-too");
   check(!flags.pair_time.empty(), "--pair-time");

@@ -28,8 +28,9 @@
 namespace rondo::tools {
 namespace {
 
-// A busy host can spoil any single measurement. So many more must agree before a name is given.
-constexpr std::size_t most_again = 2;
+// A busy host can spoil any single measurement. So many more must agree before a name is given: of
+// a host, whose links speak for each other, and of a link alone.
+constexpr std::size_t most_again = 2, most_again_alone = 5;
 constexpr std::size_t most_misses_shown = 10;
 
 Thresholds thresholds_of(const BenchOptions& bench, const PairsOptions& options) {
@@ -61,7 +62,7 @@ class Pairs {
   bool measure_all();
   bool measure(const std::vector<Round>& rounds, std::size_t again);
   std::vector<PairValues> measure(const Round& round);
-  std::vector<Pair> agree_on_suspects();
+  std::vector<Pair> agree_on_suspects(bool single);
   void keep(const Round& round, std::span<const PairValues> values, std::size_t again);
   void end(bool whole);
   int verdict() const;
@@ -135,8 +136,7 @@ std::vector<PairValues> Pairs::measure(const Round& round) {
     return all[2 * static_cast<std::size_t>(ends_[end].rank) + what];
   };
   std::vector<PairValues> values;
-  for (const auto& [one, other] : round)
-    values.push_back({of(one, 0), of(one, 1), of(other, 1)});
+  for (const auto& [one, other] : round) values.push_back({of(one, 0), of(one, 1), of(other, 1)});
   return values;
 }
 
@@ -159,9 +159,8 @@ bool Pairs::measure(const std::vector<Round>& rounds, std::size_t again) {
     ++round_;
     ++done;
     if (session_.progress().active())
-      session_.progress().show(fmt::format("{}: round {} of {}",
-                                           again == 0 ? "pairs" : "suspects once more", done,
-                                           rounds.size()));
+      session_.progress().show(fmt::format(
+          "{}: round {} of {}", again == 0 ? "pairs" : "suspects once more", done, rounds.size()));
     const std::vector<PairValues> values = measure(round);
     session_.deliver([&] { keep(round, values, again); });
     if (!session_.goes_on()) return false;
@@ -171,11 +170,12 @@ bool Pairs::measure(const std::vector<Round>& rounds, std::size_t again) {
 }
 
 // Rank 0 chooses: a rank of another build could see other suspects in the same values.
-std::vector<Pair> Pairs::agree_on_suspects() {
+std::vector<Pair> Pairs::agree_on_suspects(bool single) {
   const std::size_t count = ends_.size();
   std::vector<std::uint8_t> chosen(count * count, 0);
   if (session_.is_first())
-    for (const auto& [first, second] : survey_.suspects()) chosen[first * count + second] = 1;
+    for (const auto& [first, second] : single ? survey_.single_suspects() : survey_.suspects())
+      chosen[first * count + second] = 1;
   const Buffer buffer = buffer_of(std::span(chosen));
   communicator_.broadcast(buffer, buffer, 0).wait();
   std::vector<Pair> suspects;
@@ -188,8 +188,8 @@ std::vector<Pair> Pairs::agree_on_suspects() {
 bool Pairs::measure_all() {
   if (!session_.goes_on() || !measure(rounds_of(ends_), 0)) return false;
   survey_.fix_scales();
-  for (std::size_t again = 1; again <= most_again; ++again) {
-    const std::vector<Pair> suspects = agree_on_suspects();
+  for (std::size_t again = 1; again <= most_again_alone; ++again) {
+    const std::vector<Pair> suspects = agree_on_suspects(again > most_again);
     if (suspects.empty()) break;
     if (!measure(rounds_of(ends_, suspects), again)) return false;
   }
@@ -200,13 +200,15 @@ bool Pairs::measure_all() {
 void Pairs::end(bool whole) {
   session_.deliver([&] {
     if (!whole) survey_.fix_scales();
+    survey_.update_medians();
     if (session_.shows_table()) print_survey(survey_, words_);
     session_.record().set_tail(tail_of(survey_, words_));
     if (!options_.svg.empty())
-      write_report("--svg", options_.svg,
-                   heat_maps_of(survey_, words_,
-                                fmt::format("rondo bench pairs, {} over {}",
-                                            session_.setting().time, session_.setting().transport)));
+      write_report(
+          "--svg", options_.svg,
+          heat_maps_of(survey_, words_,
+                       fmt::format("rondo bench pairs, {} over {}", session_.setting().time,
+                                   session_.setting().transport)));
     if (whole)
       session_.record().finish();
     else
@@ -227,10 +229,9 @@ std::vector<std::string> Pairs::misses() const {
                                     value_of(Quantity::bandwidth, rate), *bench.min_bandwidth));
       const double latency = survey_.of(Quantity::latency).at(from, to);
       if (from < to && bench.max_latency && latency > 1e6 * *bench.max_latency)
-        lines.push_back(fmt::format("{}: latency {}, above --max-latency {}",
-                                    words_.link(Quantity::latency, from, to),
-                                    value_of(Quantity::latency, latency),
-                                    format_seconds(*bench.max_latency)));
+        lines.push_back(fmt::format(
+            "{}: latency {}, above --max-latency {}", words_.link(Quantity::latency, from, to),
+            value_of(Quantity::latency, latency), format_seconds(*bench.max_latency)));
     }
   return lines;
 }

@@ -39,8 +39,8 @@ void print_matrix(const Survey& survey, const Words& words, Quantity quantity) {
   for (const End& end : ends) print(" {:>7}", end.rank);
   print("\n");
   for (std::size_t from = 0; from < ends.size(); ++from) {
-    print(" {:>5} {:<{}}", ends[from].rank,
-          base::first_bytes(words.host_of(from), name_width), name_width);
+    print(" {:>5} {:<{}}", ends[from].rank, base::first_bytes(words.host_of(from), name_width),
+          name_width);
     for (std::size_t to = 0; to < ends.size(); ++to)
       print(" {:>7}", cell(survey, quantity, from, to));
     print("\n");

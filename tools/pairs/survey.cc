@@ -41,6 +41,15 @@ void Survey::fix_scales() {
       scales_[{quantity, where}] = scale_of(quantity, of(quantity), ends_, where);
 }
 
+void Survey::update_medians() {
+  for (auto& [of_what, scale] : scales_) {
+    const auto [quantity, where] = of_what;
+    const Scale now = scale_of(quantity, of(quantity), ends_, where);
+    scale.median = now.median;
+    scale.worst = now.worst;
+  }
+}
+
 bool Survey::is_out(Quantity quantity, std::size_t from, std::size_t to) const {
   const double value = of(quantity).at(from, to);
   return !std::isnan(value) && scale(quantity, where_of(from, to)).is_out(quantity, value);
@@ -65,12 +74,24 @@ std::vector<Pair> Survey::suspects() const {
   std::vector<Pair> pairs;
   for (std::size_t first = 0; first < ends_.size(); ++first)
     for (std::size_t second = first + 1; second < ends_.size(); ++second) {
-      const bool suspect = std::any_of(std::begin(quantities), std::end(quantities), [&](Quantity q) {
-        return is_out(q, first, second) || is_out(q, second, first) || misses(q, first, second) ||
-               misses(q, second, first);
-      });
+      const bool suspect =
+          std::any_of(std::begin(quantities), std::end(quantities), [&](Quantity q) {
+            return is_out(q, first, second) || is_out(q, second, first) ||
+                   misses(q, first, second) || misses(q, second, first);
+          });
       if (suspect) pairs.push_back({first, second});
     }
+  return pairs;
+}
+
+std::vector<Pair> Survey::single_suspects() const {
+  std::vector<Pair> pairs;
+  for (const Finding& finding : findings()) {
+    if (finding.kind != Finding::Kind::link) continue;
+    const auto [first, second] = std::minmax(finding.subject, finding.other);
+    const Pair pair{first, second};
+    if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
+  }
   return pairs;
 }
 
@@ -86,13 +107,8 @@ std::vector<Finding> Survey::findings() const {
 
 std::vector<Survey::Judgement> Survey::judgements() const {
   std::vector<Judgement> all;
-  for (const Quantity quantity : quantities)
-    for (const Where where : places) {
-      Judgement judgement{quantity, where, scale(quantity, where)};
-      if (judgement.scale.links == 0) continue;
-      judgement.scale.worst = scale_of(quantity, of(quantity), ends_, where).worst;
-      all.push_back(judgement);
-    }
+  for (const auto& [of_what, scale] : scales_)
+    if (scale.links > 0) all.push_back({of_what.first, of_what.second, scale});
   return all;
 }
 

@@ -18,8 +18,8 @@ namespace rondo::tools {
 
 // What one measurement of a pair brought; 0: not measured.
 struct PairValues {
-  double latency_us = 0;           // of both directions
-  double forward = 0, back = 0;    // GB/s from the first end to the second, and back
+  double latency_us = 0;         // of both directions
+  double forward = 0, back = 0;  // GB/s from the first end to the second, and back
 };
 
 // The thresholds of the user. A link that misses one is measured again before that counts, too.
@@ -29,8 +29,9 @@ struct Thresholds {
   std::optional<double> max_spread;     // percent
 };
 
-// Of each link the best of its measurements counts. What it is compared with is set when every pair
-// was measured once, by fix_scales().
+// Of each link the best of its measurements counts. fix_scales() sets the limits, when every pair
+// was measured once. At the end update_medians() sets the medians and the worst values to those of
+// the best measurements, and leaves the limits.
 class Survey {
  public:
   // One kind of link that was measured, with one scale.
@@ -43,18 +44,18 @@ class Survey {
   Survey(std::span<const End> ends, const Thresholds& thresholds);
   void add(const Pair& pair, const PairValues& values);
   void fix_scales();
+  void update_medians();
   // The pairs with a value that is out or misses a threshold.
   std::vector<Pair> suspects() const;
+  // The pairs of links that would be named alone.
+  std::vector<Pair> single_suspects() const;
   std::vector<Finding> findings() const;
 
   const Matrix& of(Quantity quantity) const {
     return quantity == Quantity::bandwidth ? bandwidth_ : latency_;
   }
-  // The scales, with the worst values as they are now.
   std::vector<Judgement> judgements() const;
-  const Scale& scale(Quantity quantity, Where where) const {
-    return scales_.at({quantity, where});
-  }
+  const Scale& scale(Quantity quantity, Where where) const { return scales_.at({quantity, where}); }
   bool is_out(Quantity quantity, std::size_t from, std::size_t to) const;
   // Whether the value of a link misses --min-bandwidth, --max-latency or --max-spread.
   bool misses(Quantity quantity, std::size_t from, std::size_t to) const;
