@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))
-from program import main, rondo, rows  # noqa: E402
+from program import cells, main, rondo  # noqa: E402
 
 
 class OneCeiling(unittest.TestCase):
@@ -27,7 +27,7 @@ class OneCeiling(unittest.TestCase):
         self.assertEqual({row["ceiling_of"] for row in results}, {ceiling_of})
         self.assertRegex(table, rf"(?m)^#        \(B\).* {ceiling_of} .* {ceiling_of}\b")
         percents = [row["ceiling_percent"] for row in results]
-        shown = [int(half) for row in rows(table) for half in (row[10], row[17])]
+        shown = [int(row["ceil"]) for row in cells(table)]
         self.assertEqual(shown, [int(f"{percent:.0f}") for percent in percents])
         self.assertGreater(min(percents), 0)
         footer = re.search(r"(?m)^# Ceiling              : ([0-9.]+) to ([0-9.]+) GB/s; %ceil on average ([0-9.]+), at most ([0-9.]+)$", table)

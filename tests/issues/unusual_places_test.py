@@ -45,7 +45,7 @@ class UnusualPlaces(unittest.TestCase):
         for transport in "shm", "tcp":
             result = self.run_in(without, RONDO, *BENCH, "--ranks", "2", "--transport", transport)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
-            self.assertEqual(len(rows(result.stdout)), 1)
+            self.assertEqual(len(rows(result.stdout)), 2)
             self.assertIn(f"over {transport}, 2 ranks", result.stdout)
         self.assertEqual(self.run_in(without, RONDO, "info").returncode, 0)
         # Starts the program through PATH: then only the kernel knows its whole path.

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from program import FEW_CASES, RONDO, clean_environment, main, rows
+from program import FEW_CASES, RONDO, cells, clean_environment, main, rows
 
 
 class Ceiling(unittest.TestCase):
@@ -63,7 +63,7 @@ class Ceiling(unittest.TestCase):
         output, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)
         self.assertIn("rondo bench: rank 0: the ceiling was not measured: another rank did nothing for 10 seconds\n", errors)
-        self.assertEqual((rows(output)[0][10], rows(output)[0][11]), ("-", "0"))
+        self.assertEqual((cells(output)[0]["ceil"], cells(output)[0]["wrong"]), ("-", "0"))
 
     def ends_without_a_table_of_cores(self, cause, processes):
         """The cause is what the standard error of all ranks says."""
@@ -73,9 +73,9 @@ class Ceiling(unittest.TestCase):
             output, errors = output + one, errors + another
             self.assertEqual(process.returncode, 0, another)
         self.assertRegex(errors, r"^rondo bench: rank \d: cannot measure the ceiling between the cores, so memcpy is the ceiling: " + cause + r"\n$")
-        self.assertRegex(output, r"(?m)^#        \(B\).* memcpy ")
-        for row in rows(output):
-            self.assertNotEqual(row[10], "-")
+        self.assertRegex(output, r"(?m)^#       \(B\).* memcp ")
+        for row in cells(output):
+            self.assertNotEqual(row["ceil"], "-")
 
     def test_no_file_for_the_memory(self):
         """A limit that is enough for the memory of each rank, and not for that of the ceiling."""

@@ -7,28 +7,38 @@
 #include "catch.h"
 
 using rondo::Communicator;
-using rondo::tools::BenchOptions;
+using rondo::tools::Clocks;
+using rondo::tools::Conditions;
 using rondo::tools::Measurement;
+using rondo::tools::Row;
+using rondo::tools::Stop;
 
 namespace {
 
+// One rank alone, with what a measurement needs.
+struct Alone {
+  Communicator communicator = [] {
+    rondo::Options options;
+    options.rank = 0;
+    options.size = 1;
+    return Communicator::connect(options);
+  }();
+  Clocks clocks{communicator};
+  Stop stop;
+};
+
 // Measures with a hook that spoils the input before every iteration. Returns whether the last
 // iteration wrote all of it again.
-bool written_anew(BenchOptions options) {
-  options.types = {rondo::DType::f32};
-  options.ops = {rondo::ReduceOp::sum};
-  options.roots = {0};
-  options.sizes = {4096};
-  options.iterations = 3;
-  options.connect.rank = 0;
-  options.connect.size = 1;
-  Communicator communicator = Communicator::connect(options.connect);
+bool written_anew(Conditions conditions) {
+  conditions.largest = 4096;
+  conditions.iterations = 3;
+  Alone alone;
   Measurement* running = nullptr;
-  Measurement measurement(communicator, options, [&](std::uint64_t, std::uint64_t) {
-    std::ranges::fill(running->in(), std::byte{0x7f});
-  });
+  Measurement measurement(
+      alone.communicator, {conditions, alone.stop, alone.clocks}, conditions.in_a_row,
+      [&](std::uint64_t, std::uint64_t) { std::ranges::fill(running->in(), std::byte{0x7f}); });
   running = &measurement;
-  measurement.choose(rondo::DType::f32, rondo::ReduceOp::sum, 0);
+  measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
   CHECK(measurement.measure(4096, false).wrong == 0);
   // Small integers have no four such bytes in a row.
   const auto in = measurement.in();
@@ -38,11 +48,44 @@ bool written_anew(BenchOptions options) {
 }  // namespace
 
 TEST_CASE("inputs are written before every iteration where that is asked for or checked") {
-  BenchOptions options;
-  CHECK(written_anew(options));
-  options.in_a_row = 3;
-  options.check = false;
-  CHECK_FALSE(written_anew(options));
-  options.fresh = true;
-  CHECK(written_anew(options));
+  Conditions conditions;
+  CHECK(written_anew(conditions));
+  conditions.in_a_row = 3;
+  conditions.check = false;
+  CHECK_FALSE(written_anew(conditions));
+  conditions.fresh = true;
+  CHECK(written_anew(conditions));
+}
+
+TEST_CASE("a row that is ended early has what was measured") {
+  Conditions conditions;
+  conditions.largest = 64;
+  conditions.iterations = 1'000'000'000;
+  Alone alone;
+  Measurement measurement(alone.communicator, {conditions, alone.stop, alone.clocks}, 1,
+                          [&](std::uint64_t iteration, std::uint64_t) {
+                            if (iteration == 10) alone.stop.ask();
+                          });
+  measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
+  const Row row = measurement.measure(64, false);
+  CHECK(row.cut_short);
+  CHECK(row.iterations > 10);
+  CHECK(row.time.min_us > 0);
+  CHECK(row.time.max_us >= row.time.p99_us);
+  // The next row of a run that ends has one iteration.
+  CHECK(measurement.measure(64, false).iterations == 1);
+}
+
+TEST_CASE("a number of iterations can be asked for") {
+  Conditions conditions;
+  conditions.largest = 64;
+  conditions.keep_times = true;
+  Alone alone;
+  Measurement measurement(alone.communicator, {conditions, alone.stop, alone.clocks}, 1,
+                          [](std::uint64_t, std::uint64_t) {});
+  measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
+  const Row row = measurement.measure(64, false, 17);
+  CHECK(row.iterations == 17);
+  CHECK(row.times_us.size() == 17);
+  CHECK_FALSE(row.cut_short);
 }

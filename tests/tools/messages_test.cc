@@ -14,10 +14,12 @@ using rondo::Communicator;
 using rondo::testing::expect;
 using rondo::testing::run_communicators;
 using rondo::testing::Setup;
-using rondo::tools::BenchOptions;
+using rondo::tools::Clocks;
+using rondo::tools::Conditions;
 using rondo::tools::Measurement;
 using rondo::tools::Operation;
 using rondo::tools::Row;
+using rondo::tools::Stop;
 
 namespace {
 
@@ -26,14 +28,14 @@ using Flip = rondo::mem::MemFaults::Flip;
 constexpr std::uint64_t bytes = 4096;
 
 // One timed iteration of four messages of each kind.
-BenchOptions options_of(Operation operation) {
-  BenchOptions options;
-  options.operation = operation;
-  options.sizes = {bytes};
-  options.warmups = 0;
-  options.iterations = 1;
-  options.in_a_row = 4;
-  return options;
+Conditions few_messages() {
+  Conditions conditions;
+  conditions.largest = bytes;
+  conditions.warmups = 0;
+  conditions.iterations = 1;
+  conditions.in_a_row = 4;
+  conditions.window = 4;
+  return conditions;
 }
 
 Row measured(Operation operation, int size, std::optional<Flip> flip = {}) {
@@ -42,9 +44,12 @@ Row measured(Operation operation, int size, std::optional<Flip> flip = {}) {
   if (flip) setup.faults.flips.push_back(*flip);
   std::array<Row, 3> rows;
   run_communicators(setup, "messages", [&](Communicator& communicator, int rank) {
-    const BenchOptions options = options_of(operation);
-    Measurement measurement(communicator, options, [](std::uint64_t, std::uint64_t) {});
-    measurement.choose(rondo::DType::f32, rondo::ReduceOp::sum, 0);
+    const Conditions conditions = few_messages();
+    const Stop stop;
+    Clocks clocks(communicator);
+    Measurement measurement(communicator, {conditions, stop, clocks}, 4,
+                            [](std::uint64_t, std::uint64_t) {});
+    measurement.choose(operation, rondo::DType::f32, rondo::ReduceOp::sum, 0);
     rows[static_cast<std::size_t>(rank)] = measurement.measure(bytes, false);
   });
   for (int rank = 1; rank < size; ++rank)

@@ -17,6 +17,9 @@ RONDO = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "rondo"
 # In a build with a sanitizer (tests/meson.build).
 FEW_CASES = "RONDO_TEST_EFFORT" in os.environ
 LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
+# The columns of the narrow table, in their order.
+CELLS = ["size", "type", "redop", "root", "place", "algorithm", "p50", "p99", "transf", "algbw", "busbw", "ceil", "wrong"]
+# Some members of every row of a record.
 COLUMNS = ["bytes", "count", "type", "op", "in_place", "algorithm", "min_us", "p50_us", "p99_us", "algbw", "busbw", "wrong",
            "ceiling", "ceiling_of", "ceiling_percent"]
 QUICK = ["--no-ceiling", "-n", "3", "-w", "1"]
@@ -59,6 +62,11 @@ def free_port():
 
 def rows(table):
     return [line.split() for line in table.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def cells(table):
+    """The rows of the narrow table as dictionaries; the last column is rank, share and time."""
+    return [dict(zip(CELLS, row), late=row[len(CELLS):]) for row in rows(table)]
 
 
 def main():

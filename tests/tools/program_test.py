@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
-from program import COLUMNS, QUICK, RONDO, clean_environment, free_port, main, rondo, rows
+from program import QUICK, RONDO, cells, clean_environment, free_port, main, rondo, rows
 
 
 class Bench(unittest.TestCase):
@@ -24,44 +24,82 @@ class Bench(unittest.TestCase):
 
     def test_table(self):
         result = self.bench("--ranks", 3, "-b", "8", "-e", "32K", "-f", 16, "-n", 5)
-        table = rows(result.stdout)
-        self.assertEqual([row[0] for row in table], ["8", "128", "2048", "32768"])
+        table = cells(result.stdout)
+        self.assertEqual([row["size"] for row in table], [size for size in ("8", "128", "2048", "32768") for _ in range(2)])
+        self.assertEqual([row["place"] for row in table], ["out", "in"] * 4)
         for row in table:
-            self.assertEqual(len(row), 5 + 7 + 7, row)
-            self.assertEqual(row[1:5], [str(int(row[0]) // 4), "f32", "sum", "-1"])
-            for half in row[5:12], row[12:19]:
-                time_us, p50, p99, algbw, busbw = map(float, half[:5])
-                self.assertLessEqual(p50, p99)
-                self.assertGreater(time_us, 0)
-                self.assertAlmostEqual(algbw, int(row[0]) / p50 / 1000, delta=0.001 + algbw * 0.02)
-                self.assertAlmostEqual(busbw, algbw * 4 / 3, delta=0.002)
-                self.assertEqual(half[6], "0")
+            self.assertEqual((row["type"], row["redop"], row["root"]), ("f32", "sum", "-"))
+            p50, p99, algbw, busbw = (float(row[name]) for name in ("p50", "p99", "algbw", "busbw"))
+            self.assertLessEqual(p50, p99)
+            self.assertLessEqual(float(row["transf"]), p99)
+            self.assertAlmostEqual(algbw, int(row["size"]) / p50 / 1000, delta=0.001 + algbw * 0.02)
+            self.assertAlmostEqual(busbw, algbw * 4 / 3, delta=0.002)
+            self.assertEqual(row["wrong"], "0")
+            rank, share, late = row["late"]
+            self.assertIn(rank, "012")
+            self.assertRegex(share + late, r"^\d+%[\d.]+(us|ms)$")
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 120)
         self.assertIn("# Wrong elements       : 0 OK", result.stdout)
         self.assertRegex(result.stdout, r"# Avg bus bandwidth    : [0-9.]+ GB/s")
         self.assertRegex(result.stdout, r"# Ceiling              : [0-9.]+ to [0-9.]+ GB/s; ")
         self.assertEqual(result.stderr, "")
 
+    def test_wide_table(self):
+        result = self.bench("--ranks", 3, "-b", "8", "-e", "32K", "-f", 16, "-n", 5, "--wide")
+        table = rows(result.stdout)
+        self.assertEqual([row[0] for row in table], ["8", "128", "2048", "32768"])
+        for row in table:
+            self.assertEqual(len(row), 5 + 8 + 8, row)
+            self.assertEqual(row[1:5], [str(int(row[0]) // 4), "f32", "sum", "-1"])
+            for half in row[5:13], row[13:21]:
+                time_us, p50, p99, algbw, busbw = map(float, half[:5])
+                self.assertLessEqual(p50, p99)
+                self.assertGreater(time_us, 0)
+                self.assertAlmostEqual(algbw, int(row[0]) / p50 / 1000, delta=0.001 + algbw * 0.02)
+                self.assertAlmostEqual(busbw, algbw * 4 / 3, delta=0.002)
+                self.assertEqual((half[6], half[7]), ("0", "direct"))
+
+    def test_several_operations(self):
+        for flags in [], ["--wide"]:
+            result = self.bench("all_reduce,all_gather,barrier,sendrecv", "--sizes", "64K,12,1200", "-d", "f32,u8", "--ranks", 3, *QUICK, *flags,
+                                "--json", "-")
+            results = json.loads(result.stdout)["results"]
+            self.assertEqual({row["operation"]: 0 for row in results}, dict.fromkeys(["all_reduce", "all_gather", "barrier", "sendrecv"], 0))
+            self.assertEqual([row["bytes"] for row in results if row["operation"] == "all_reduce" and row["type"] == "u8"],
+                             [12, 12, 1200, 1200, 65536, 65536])
+            self.assertEqual([(row["bytes"], row["type"]) for row in results if row["operation"] == "barrier"], [(0, "u8")])
+            self.assertEqual({row["wrong"] for row in results}, {0})
+        table = self.bench("all_reduce,broadcast,barrier", "--sizes", "1K", "--ranks", 2, *QUICK).stdout
+        self.assertEqual([row["place"] for row in cells(table)], ["out", "in", "out", "in", "-"])
+        for operation in "all_reduce", "broadcast", "barrier":
+            self.assertIn(f"\n# {operation}\n", table)
+
+    def test_quiet(self):
+        result = self.bench("--ranks", 2, "--sizes", "64K", "--quiet", "--min-bandwidth", "1e6", *QUICK, status=1)
+        self.assertEqual(result.stdout, "")
+        self.assertIn("below --min-bandwidth 1e+06", result.stderr)
+
     def test_title(self):
         for flags in [], ["--allocate"]:
             result = self.bench("--ranks", 2, "-b", "1K", "-e", "1K", *QUICK, *flags)
             self.assertIn("all_reduce over shm, 2 ranks, inputs written anew" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
-            self.assertEqual((rows(result.stdout)[0][10], rows(result.stdout)[0][17]), ("-", "-"))
+            self.assertEqual([row["ceil"] for row in cells(result.stdout)], ["-", "-"])
 
     def test_calls_in_a_row(self):
         result = self.bench("--ranks", 2, "-b", 8, "-e", "8K", "-f", 32, "-m", 70, *QUICK)
         self.assertIn("all_reduce over shm, 2 ranks, 70 calls in a row, inputs written anew\n", result.stdout)
-        self.assertEqual([(row[0], row[11], row[18]) for row in rows(result.stdout)], [("8", "0", "0"), ("256", "0", "0"), ("8192", "0", "0")])
+        self.assertEqual([(row["size"], row["wrong"]) for row in cells(result.stdout)], [(size, "0") for size in ("8", "256", "8192") for _ in range(2)])
 
     def test_own_steps_end_with_the_largest_size(self):
         result = self.bench("-b", 8, "-e", 100, "--ranks", 2, *QUICK)
-        self.assertEqual([row[0] for row in rows(result.stdout)], ["8", "32", "100"])
+        self.assertEqual([row[0] for row in rows(result.stdout)][::2], ["8", "32", "100"])
         result = self.bench("-b", 8, "-e", 100, "-f", 4, "--ranks", 2, *QUICK)
-        self.assertEqual([row[0] for row in rows(result.stdout)], ["8", "32"])
+        self.assertEqual([row[0] for row in rows(result.stdout)][::2], ["8", "32"])
 
     def test_a_killed_rank_ends_the_others(self):
         process = subprocess.Popen([RONDO, "bench", "--ranks", "3", "-b", "64", "-e", "64", "-n", "1000000"], text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
-        while not process.stdout.readline().startswith("#        (B)"):
+        while not process.stdout.readline().startswith("#       (B)"):
             self.assertIsNone(process.poll())
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[1]), signal.SIGKILL)
@@ -80,7 +118,7 @@ class Bench(unittest.TestCase):
                 for flags in ["--transport", "tcp"], ["--allocate"], []:
                     self.bench(operation, "--ranks", 3, "-b", "12", "-e", "120000", "-f", 100, "--json", path, *flags, *QUICK)
                 document = json.loads(path.read_text())
-                self.assertEqual(document["operation"], operation)
+                self.assertEqual(document["operations"], [operation])
                 self.assertEqual(len(document["results"]), 6)
                 for row in document["results"]:
                     self.assertEqual(row["wrong"], 0)
@@ -92,16 +130,16 @@ class Bench(unittest.TestCase):
 
     def test_every_type_and_op(self):
         result = self.bench("-d", "all", "-o", "all", "--ranks", 3, "-b", "40K", "-e", "40K", *QUICK)
-        self.assertEqual(len(rows(result.stdout)), 6 * 5 + 6 * 8)
+        self.assertEqual(len(rows(result.stdout)), 2 * (6 * 5 + 6 * 8))
         self.assertIn("# Wrong elements       : 0 OK", result.stdout)
 
     def test_every_root(self):
         result = self.bench("broadcast", "-r", "all", "--ranks", 3, "-b", "1K", "-e", "1K", *QUICK)
-        self.assertEqual([row[4] for row in rows(result.stdout)], ["0", "1", "2"])
+        self.assertEqual([row["root"] for row in cells(result.stdout)][::2], ["0", "1", "2"])
 
     def test_unchecked(self):
         result = self.bench("-c", 0, "--ranks", 2, "-b", "1K", "-e", "1K", *QUICK)
-        self.assertEqual(rows(result.stdout)[0][11], "N/A")
+        self.assertEqual(cells(result.stdout)[0]["wrong"], "N/A")
 
     def test_fresh_is_shown(self):
         flags = ["--ranks", 2, "-b", "1K", "-e", "1K", *QUICK]
@@ -126,19 +164,34 @@ class Bench(unittest.TestCase):
             path.write_text("something longer than nothing" * 1000)
             self.bench("-b", "1K", "-e", "2K", "-i", "1K", "--ranks", 2, "--json", path, "--csv", table, *QUICK)
             document = json.loads(path.read_text())
-            self.assertEqual(list(document), ["operation", "transport", "ranks", "binding", "processors", "agg_iters", "fresh", "results", "complete"])
-            self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "shm", 2))
+            self.assertEqual(list(document), ["version", "kind", "rondo", "time", "command", "operations", "transport", "ranks", "binding",
+                                              "processors", "checked", "fresh", "allocated", "hosts", "environment", "results", "complete"])
+            self.assertEqual((document["version"], document["kind"], document["operations"]), (1, "bench", ["all_reduce"]))
+            self.assertEqual((document["transport"], document["ranks"]), ("shm", 2))
+            self.assertEqual(document["command"][1:4], ["bench", "-b", "1K"])
+            self.assertRegex(document["time"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            self.assertEqual([(host["ranks"], host["cores"] > 0, host["memory_bytes"] > 0) for host in document["hosts"]], [([0, 1], True, True)])
+            self.assertEqual(document["hosts"][0]["kernel"], f"Linux {os.uname().release}")
             self.assertEqual([row["bytes"] for row in document["results"]], [1024, 1024, 2048, 2048])
             self.assertEqual([row["in_place"] for row in document["results"]], [False, True] * 2)
             for row in document["results"]:
-                self.assertEqual(list(row), COLUMNS)
-                self.assertLessEqual(row["min_us"], row["p50_us"])
-                self.assertLessEqual(row["p50_us"], row["p99_us"])
+                times = [row[name] for name in ("min_us", "p50_us", "p90_us", "p99_us", "max_us")]
+                self.assertEqual(times, sorted(times))
+                self.assertEqual(row["iterations"], 3)
+                self.assertEqual((len(row["rank_p50_us"]), len(row["rank_behind_us"])), (2, 2))
+                self.assertLessEqual(max(row["rank_p50_us"]), row["max_us"])
             with table.open() as file:
                 lines = list(csv.DictReader(file))
-            self.assertEqual(list(lines[0]), ["operation", "transport", "ranks", "binding", "agg_iters", "fresh"] + COLUMNS)
             self.assertEqual([int(line["bytes"]) for line in lines], [1024, 1024, 2048, 2048])
             self.assertEqual(lines[1]["in_place"], "true")
+            for line, row in zip(lines, document["results"]):
+                for name, value in line.items():
+                    if name in row and not isinstance(row[name], (str, bool)):
+                        self.assertEqual(float(value), row[name], name)
+
+    def test_secrets_stay_out_of_records(self):
+        text = self.bench("--ranks", 2, "--sizes", 8, "--json", "-", *QUICK, RONDO_SECRET="not-for-you").stdout
+        self.assertNotIn("not-for-you", text)
 
     def test_binding_is_shown(self):
         cores = sorted(os.sched_getaffinity(0))
@@ -150,7 +203,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(document["binding"], "core")
             self.assertEqual(document["processors"].split("-")[0].split(",")[0], str(cores[0]))
             line = self.bench("--ranks", 1, *flags, "--csv", "-").stdout.splitlines()[1]
-            self.assertTrue(line.startswith("all_reduce,none,1,core,1,true,64,"), line)
+            self.assertTrue(line.startswith("all_reduce,none,1,core,true,64,16,f32,"), line)
         if os.cpu_count() == len(cores):
             self.assertIn("# rank 0 is not bound\n", self.bench("--ranks", 1, "--bind", "none", *flags).stdout)
 
@@ -165,7 +218,7 @@ class Bench(unittest.TestCase):
         self.assertIn("--bind: torchrun has started the ranks, so it binds them; leave --bind out", result.stderr)
 
     def test_one_rank_of_its_own(self):
-        self.assertEqual(len(rows(self.bench("--ranks", 1, "-b", 64, "-e", 64, *QUICK).stdout)), 1)
+        self.assertEqual(len(rows(self.bench("--ranks", 1, "-b", 64, "-e", 64, *QUICK).stdout)), 2)
 
     def test_min_bandwidth(self):
         self.bench("--ranks", 2, "-b", "64K", "-e", "64K", "--min-bandwidth", "0.0000001", *QUICK)
@@ -182,6 +235,17 @@ class Bench(unittest.TestCase):
 
     def test_bad_input(self):
         cases = {
+            ("all_reduce,all_reduce",): ["operation all_reduce", "named twice"],
+            ("--sizes", "8,many"): ["--sizes many", "K, M, G"],
+            ("--sizes", "8", "-e", "1K"): ["--maxbytes 1K", "--sizes 8"],
+            ("--delay", "3"): ["--delay 3", "3:5ms"],
+            ("--delay", "4:5ms"): ["--delay", "4 ranks", "0 to 3"],
+            ("--delay", "1:2h"): ["--delay 2h: not a time"],
+            ("--seconds", "never"): ["--seconds never", "90s, 1h"],
+            ("--seconds", "1", "-n", "5"): ["--iters 5", "as many iterations as fit"],
+            ("--jsonl", "x"): ["--jsonl x", "only with --seconds"],
+            ("--interval", "1s"): ["--interval 1s", "only with --seconds"],
+            ("--seconds", "1", "--jsonl", "/nonexistent/x"): ["--jsonl /nonexistent/x", "No such file"],
             ("all_redcue",): ["operation all_redcue", "all_reduce, reduce, broadcast"],
             ("--bogus",): ["--bogus", "--minbytes"],
             ("-d", "f33"): ["--datatype f33", "f64, f32, f16", "all"],
@@ -223,7 +287,7 @@ class Launchers(unittest.TestCase):
 
     def check_joined(self, result, ranks):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertEqual(len(rows(result.stdout)), 3, result.stdout)
+        self.assertEqual(len(rows(result.stdout)), 6, result.stdout)
         self.assertIn(f"{ranks} ranks", result.stdout)
 
     def mpirun(self, program, *flags):
@@ -248,7 +312,7 @@ class Launchers(unittest.TestCase):
         for process, (_, errors) in zip(processes, results):
             self.assertEqual(process.returncode, 0, errors)
         self.assertEqual([out for out, _ in results[1:]], [""] * (len(results) - 1))
-        self.assertEqual(len(rows(results[0][0])), 3)
+        self.assertEqual(len(rows(results[0][0])), 6)
         self.assertIn(f"{len(environments)} ranks", results[0][0])
 
     def test_torchrun(self):

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -40,6 +41,7 @@ class Bench {
  private:
   std::string title() const;
   void show_progress(std::uint64_t iteration, std::uint64_t of);
+  std::size_t count_rows() const;
   bool measure_all();
   bool measure_operation(const Operation& operation);
   bool measure_size(std::uint64_t bytes, bool in_place_too);
@@ -51,7 +53,9 @@ class Bench {
   const BenchOptions& options_;
   Clocks clocks_;
   Measurement measurement_;
-  std::string now_;  // what is being measured, for the progress line
+  std::string now_;                              // what is being measured, for the progress line
+  std::chrono::steady_clock::time_point began_;  // its first timed iteration
+  std::size_t rows_expected_ = 0;
   std::vector<Row> rows_;
   ChosenCeiling chosen_;
   bool trouble_told_ = false;
@@ -66,7 +70,17 @@ std::string Bench::title() const {
 
 void Bench::show_progress(std::uint64_t iteration, std::uint64_t of) {
   if (!session_.progress().active()) return;
-  session_.progress().show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
+  const auto now = std::chrono::steady_clock::now();
+  if (iteration == 0) began_ = now;
+  std::string left;
+  const double spent = std::chrono::duration<double>(now - began_).count();
+  if (iteration > 0 && spent > 1) {
+    const double more =
+        spent / static_cast<double>(iteration) * static_cast<double>(of - iteration);
+    left = fmt::format(", {} left", describe_time_left(more));
+  }
+  session_.progress().show(fmt::format("{} (row {} of {}): iteration {} of {}{}", now_,
+                                       rows_.size() + 1, rows_expected_, iteration + 1, of, left));
 }
 
 // Measures the ceiling of such a row now. When it cannot, it returns 0 and reports the cause once.
@@ -134,7 +148,21 @@ bool Bench::measure_operation(const Operation& operation) {
   return true;
 }
 
+std::size_t Bench::count_rows() const {
+  std::size_t rows = 0;
+  for (const Operation& operation : options_.operations) {
+    std::size_t pairs = 0;
+    for (const DType type : options_.types_of(operation))
+      for (const ReduceOp op : options_.ops_of(operation))
+        pairs += !operation.traits().reduces || supports(type, op) ? 1 : 0;
+    rows += pairs * options_.roots_of(operation).size() * options_.sizes_of(operation).size() *
+            (operation.has_in_place() ? 2 : 1);
+  }
+  return rows;
+}
+
 bool Bench::measure_all() {
+  rows_expected_ = count_rows();
   clocks_.mark();
   if (!session_.goes_on()) return false;
   for (const Operation& operation : options_.operations)
@@ -182,9 +210,7 @@ int Bench::run() {
   });
   const bool whole = measure_all();
   end(whole);
-  if (!session_.is_first()) return exit_fine;
-  session_.throw_if_lost();
-  return verdict();
+  return session_.end(session_.is_first() ? verdict() : exit_fine);
 }
 
 }  // namespace

@@ -208,9 +208,10 @@ std::vector<int> read_roots(const BenchFlags& flags) {
 
 // Two results in one file would overwrite each other.
 void refuse_one_file(const BenchFlags& flags) {
-  const std::array<std::pair<const char*, const std::string*>, 4> files{
+  const std::array<std::pair<const char*, const std::string*>, 5> files{
       {{"--json", &flags.json},
        {"--csv", &flags.csv},
+       {"--jsonl", &flags.jsonl},
        {"--write-constants", &flags.constants},
        {"--svg", &flags.pairs.svg}}};
   for (std::size_t i = 0; i < files.size(); ++i)
@@ -301,8 +302,9 @@ std::uint64_t BenchOptions::most_calls() const {
 }
 
 bool BenchOptions::shows_table() const {
-  return !quiet && !is_standard_output(json) && !is_standard_output(csv) &&
-         !is_standard_output(constants) && !(pairs && is_standard_output(pairs->svg));
+  return !quiet && !is_standard_output(jsonl) && !is_standard_output(json) &&
+         !is_standard_output(csv) && !is_standard_output(constants) &&
+         !(pairs && is_standard_output(pairs->svg));
 }
 
 void add_bench_flags(CLI::App& command, BenchFlags& flags) {
@@ -376,6 +378,13 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--max-latency", flags.max_latency,
       "With pairs: latency that no link may exceed, as in 50us, otherwise the exit status is 1");
   add_pairs_flags(command, flags.pairs);
+  add("--seconds", flags.seconds,
+      "Soak: measure for so long, a line for each interval, and sum up at the end or when a signal "
+      "comes: 3600, 90s, 10m, 1h. Several rows take turns; no ceilings");
+  add("--interval", flags.interval, "With --seconds: the length of an interval (default 1s)");
+  add("--jsonl", flags.jsonl,
+      "With --seconds: write each interval to this file as a line of JSON at once; - is the "
+      "standard output, without the table");
   add("--delay", flags.delay,
       "RANK:TIME, as in 3:5ms: this rank sleeps so long before every call; for tests of what names "
       "late ranks");
@@ -431,6 +440,56 @@ std::optional<Delay> read_delay(const std::string& text) {
                std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))};
 }
 
+// "3600", "90s", "10m" or "1h".
+double read_duration(const char* flag, const std::string& text) {
+  double unit = 1;
+  std::string number = text;
+  if (text.ends_with('m') || text.ends_with('h')) {
+    unit = text.back() == 'h' ? 3600 : 60;
+    number.pop_back();
+  } else if (text.ends_with("ms") || text.ends_with('s')) {
+    unit = text.ends_with("ms") ? 1e-3 : 1;
+    number.resize(text.size() - (text.ends_with("ms") ? 2 : 1));
+  }
+  const auto fail = [&](const char* why) -> double {
+    throw UsageError(fmt::format("{} {}: {}; give seconds, or a number with ms, s, m or h: 90s, 1h",
+                                 flag, text, why));
+  };
+  double value = 0;
+  try {
+    value = unit * parse_positive(flag, number);
+  } catch (const UsageError&) {
+    return fail("not a time above zero");
+  }
+  return value > 1e9 ? fail("too long") : value;
+}
+
+// The flags of a soak.
+void read_soak(const BenchFlags& flags, BenchOptions& options) {
+  if (flags.seconds.empty()) {
+    for (const auto& [flag, value] :
+         {std::pair{"--interval", &flags.interval}, std::pair{"--jsonl", &flags.jsonl}})
+      if (!value->empty())
+        throw UsageError(fmt::format("{} {}: only with --seconds, which says how long to measure",
+                                     flag, *value));
+    return;
+  }
+  if (!flags.iterations.empty())
+    throw UsageError(fmt::format(
+        "--iters {}: with --seconds an interval has as many iterations as fit; leave the flag out",
+        flags.iterations));
+  if (options.between_pairs() && options.one_way())
+    throw UsageError("--seconds: not for sendrecv --one-way; measure latency or bandwidth");
+  options.seconds = read_duration("--seconds", flags.seconds);
+  if (!flags.interval.empty()) options.interval = read_duration("--interval", flags.interval);
+  options.jsonl = flags.jsonl;
+  // The first interval of a row finds out how many iterations fit into the others.
+  options.conditions.row_time = std::chrono::nanoseconds(
+      static_cast<std::int64_t>(std::min(options.interval, *options.seconds) * 1e9));
+  options.conditions.keep_times = true;
+  options.ceiling = false;
+}
+
 // Beyond that the bytes of all ranks, for which start_ranks() finds memory, overflow 64 bits.
 void check_memory(const BenchOptions& options) {
   if (options.sizes.back() >
@@ -476,6 +535,9 @@ void refuse_flags_of_other_operations(const BenchFlags& flags) {
   check(!flags.constants.empty(), "--write-constants", "pairs measures no planner's constants");
   check(flags.stragglers, "--stragglers", "pairs names hosts and links instead");
   check(flags.wide, "--wide", "pairs prints matrices");
+  check(!flags.seconds.empty(), "--seconds", time);
+  check(!flags.interval.empty(), "--interval", "pairs has no intervals");
+  check(!flags.jsonl.empty(), "--jsonl", "pairs has no intervals");
 }
 
 void read_files(const BenchFlags& flags, BenchOptions& options) {
@@ -550,6 +612,7 @@ BenchOptions interpret(const BenchFlags& flags) {
   for (const Operation& operation : options.operations)
     options.device = DeviceChoice::parse(flags.device, operation);
   read_files(flags, options);
+  read_soak(flags, options);
   options.wide = flags.wide;
   options.stragglers = flags.stragglers;
   options.connect = read_connect(flags, options.operations);

@@ -27,7 +27,7 @@ struct BenchFlags {
   std::string sizes, min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row,
       check, type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      max_latency, deadline, bind, device, delay;
+      max_latency, deadline, bind, device, delay, seconds, interval, jsonl;
   bool no_ceiling = false, allocate = false, fresh = false, one_way = false, wide = false,
        quiet = false, stragglers = false;
   PairsFlags pairs;
@@ -49,6 +49,9 @@ struct BenchOptions {
   std::vector<int> roots;  // until settle() -1: all ranks
   Conditions conditions;   // the delay is that of this rank only after settle()
   std::optional<Delay> delay;
+  std::optional<double> seconds;  // a soak of so long
+  double interval = 1;            // of a soak, in seconds
+  std::string jsonl;              // the file of its intervals; empty: none
   bool ceiling = true;
   DeviceChoice device;                  // where the buffers are
   std::optional<int> ranks;             // of --ranks

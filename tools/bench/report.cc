@@ -14,14 +14,25 @@
 #include "tools/text.h"
 
 namespace rondo::tools {
-namespace {
-
-// Prints fewer decimals for larger values, so that all values fit into their column.
 std::string short_number(double value) {
   if (value >= 100'000) return fmt::format("{:.0f}", value);
   if (value >= 1'000) return fmt::format("{:.1f}", value);
   return fmt::format("{:.2f}", value);
 }
+
+std::string wrong_of(const Setting& setting, const Row& row) {
+  return setting.conditions.check ? std::to_string(row.wrong) : "N/A";
+}
+
+std::string describe_late(const Row& row) {
+  if (!row.late) return "-";
+  const double us = row.late->late_us;
+  const std::string by =
+      us >= 999.5 ? fmt::format("{:.1f}ms", us / 1e3) : fmt::format("{:.0f}us", us);
+  return fmt::format("{} {:.0f}% {}", row.late->rank, 100 * row.late->share, by);
+}
+
+namespace {
 
 std::string gigabytes(double rate) {
   return rate >= 1000 ? fmt::format("{:.1f}", rate) : fmt::format("{:.3f}", rate);
@@ -30,19 +41,6 @@ std::string gigabytes(double rate) {
 std::string percent(const Row& row) {
   const double reached = percent_of_ceiling(row);
   return reached > 0 ? fmt::format("{:.0f}", reached) : "-";
-}
-
-std::string wrong_of(const Setting& setting, const Row& row) {
-  return setting.conditions.check ? std::to_string(row.wrong) : "N/A";
-}
-
-// "3 97% 5.1ms": the rank that was last most often, how often, and by how much.
-std::string late_of(const Row& row) {
-  if (!row.late) return "-";
-  const double us = row.late->late_us;
-  const std::string by =
-      us >= 999.5 ? fmt::format("{:.1f}ms", us / 1e3) : fmt::format("{:.0f}us", us);
-  return fmt::format("{} {:.0f}% {}", row.late->rank, 100 * row.late->share, by);
 }
 
 std::string half(const Setting& setting, const Row& row) {
@@ -230,15 +228,16 @@ void print_narrow(const Setting& setting, const Row& row) {
                               wrong_of(setting, row)));
     return;
   }
-  print("{}\n",
-        fmt::format(fmt::runtime(call_columns), row.bytes, name_of(row.type), op_name(row),
-                    row.root < 0 ? "-" : std::to_string(row.root),
-                    !row.operation.has_in_place() ? "-"
-                    : row.in_place                ? "in"
-                                                  : "out",
-                    row.algorithm, short_number(row.time.p50_us), short_number(row.time.p99_us),
-                    row.late ? short_number(row.late->transfer_us) : "-", gigabytes(row.algbw),
-                    gigabytes(row.busbw), percent(row), wrong_of(setting, row), late_of(row)));
+  print(
+      "{}\n",
+      fmt::format(fmt::runtime(call_columns), row.bytes, name_of(row.type), op_name(row),
+                  row.root < 0 ? "-" : std::to_string(row.root),
+                  !row.operation.has_in_place() ? "-"
+                  : row.in_place                ? "in"
+                                                : "out",
+                  row.algorithm, short_number(row.time.p50_us), short_number(row.time.p99_us),
+                  row.late ? short_number(row.late->transfer_us) : "-", gigabytes(row.algbw),
+                  gigabytes(row.busbw), percent(row), wrong_of(setting, row), describe_late(row)));
 }
 
 // The table of sendrecv --one-way has both measurements in a line, in either form.
@@ -251,7 +250,12 @@ bool is_wide(Form form, const Operation& operation) {
 void print_header(const Setting& setting, Form form, const Operation& operation,
                   CeilingOf ceiling_of) {
   if (setting.operations.size() > 1) print("#\n# {}\n", name_of(operation));
-  explain_times(setting, form, operation);
+  const auto explained = [&](const Operation& earlier) {
+    return !earlier.between_pairs() && !operation.between_pairs();
+  };
+  const auto end = std::find(setting.operations.begin(), setting.operations.end(), operation);
+  if (std::none_of(setting.operations.begin(), end, explained))
+    explain_times(setting, form, operation);
   explain_ceiling(setting, ceiling_of);
   if (is_wide(form, operation))
     print_wide_header(operation, ceiling_of);
@@ -346,6 +350,14 @@ std::string describe_calls(const Setting& setting) {
     text += conditions.writes_anew() ? ", inputs written anew" : ", inputs used again";
   if (conditions.allocate) text += ", buffers from Communicator::allocate";
   return text;
+}
+
+std::string describe_time_left(double seconds) {
+  const auto whole = static_cast<std::uint64_t>(std::clamp(seconds, 0.0, 1e9)) + 1;
+  if (whole < 100) return fmt::format("{} s", whole);
+  const std::uint64_t minutes = (whole + 59) / 60;
+  if (minutes < 100) return fmt::format("{} min", minutes);
+  return fmt::format("{} h {} min", minutes / 60, minutes % 60);
 }
 
 Progress::Progress(bool wanted) : active_(wanted && ::isatty(STDERR_FILENO) == 1) {}

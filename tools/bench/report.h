@@ -29,6 +29,15 @@ void print_stragglers(const Setting& setting, const std::vector<Row>& rows);
 // What is special about the calls, for the title: ", 70 calls in a row, inputs written anew".
 std::string describe_calls(const Setting& setting);
 
+// A number with fewer decimals the larger it is, so that all fit into one column.
+std::string short_number(double value);
+// "3 97% 5.1ms": the rank that was last most often, how often, and by how much; "-": not known.
+std::string describe_late(const Row& row);
+// The number of wrong elements, or "N/A".
+std::string wrong_of(const Setting& setting, const Row& row);
+// "12 s", "3 min", "2 h 10 min"
+std::string describe_time_left(double seconds);
+
 // Shows one line on standard error, only where that is a terminal; erase() removes it.
 class Progress {
  public:

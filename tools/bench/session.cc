@@ -6,10 +6,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstring>
 #include <system_error>
 #include <vector>
 
 #include "base/text.h"
+#include "tools/commands.h"
 #include "tools/measure/agree.h"
 #include "tools/output.h"
 #include "tools/records/result_file.h"
@@ -22,9 +25,10 @@ constexpr int most_peers_shown = 4;
 
 }  // namespace
 
-Session::Session(const BenchOptions& options, Communicator communicator)
+Session::Session(const BenchOptions& options, Communicator& communicator, const Watch& watch)
     : options_(options),
-      communicator_(std::move(communicator)),
+      communicator_(communicator),
+      watch_(watch),
       progress_(communicator_.rank() == 0 && !options.quiet) {
   open_files();
   open_gpu();
@@ -62,17 +66,34 @@ void Session::open_gpu() {
 }
 
 bool Session::goes_on() {
-  return maximum_over_ranks(communicator_, lost_ || stop_.asked() ? 1 : 0) == 0;
+  std::array<double, 2> ends{lost_ ? 1.0 : 0.0, stop().asked() ? 1.0 : 0.0};
+  maximum_over_ranks(communicator_, ends);
+  early_ = ends[1] > 0;
+  return ends[0] == 0 && !early_;
 }
 
-void Session::throw_if_lost() {
-  if (!lost_) return;
-  try {
-    std::rethrow_exception(lost_);
-  } catch (const std::exception& error) {
-    fail(error.what());
-    throw;
+int Session::end(int status) {
+  if (lost_) {
+    try {
+      std::rethrow_exception(lost_);
+    } catch (const std::exception& error) {
+      fail(error.what());
+      throw;
+    }
   }
+  if (!early_) return status;
+  std::string why = "another rank was asked to end";
+  if (const int signal = watch_.signal(); signal != 0) {
+    const char* name = ::sigabbrev_np(signal);
+    why = fmt::format("ended by SIG{}", name != nullptr ? name : std::to_string(signal));
+  } else if (watch_.output_is_closed()) {
+    why = "the reader of the output has closed it";
+  }
+  fail("ended early: " + why);
+  if (!is_first()) return exit_fine;
+  if (!watch_.output_is_closed())
+    say("rondo bench: ended early: {}; the results so far are kept\n", why);
+  return exit_failed;
 }
 
 // Sets the transports that at least one rank uses to reach another.

@@ -11,8 +11,8 @@
 
 #include "tools/bench/options.h"
 #include "tools/bench/report.h"
+#include "tools/bench/watch.h"
 #include "tools/measure/gpu.h"
-#include "tools/measure/stop.h"
 #include "tools/records/record_file.h"
 #include "tools/records/setting.h"
 
@@ -23,9 +23,9 @@ namespace rondo::tools {
 // results, all ranks stop together. Thread-bound.
 class Session {
  public:
-  // Opens files and GPU. Throws UsageError on all ranks when one of them cannot. The options
-  // outlive the object.
-  Session(const BenchOptions& options, Communicator communicator);
+  // Opens files and GPU. Throws UsageError on all ranks when one of them cannot. What it
+  // is given outlives the object.
+  Session(const BenchOptions& options, Communicator& communicator, const Watch& watch);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -34,7 +34,7 @@ class Session {
   const BenchOptions& options() const noexcept { return options_; }
   GpuStream* stream() noexcept { return gpu_ ? gpu_->stream.get() : nullptr; }
   const BenchGpu* gpu() const noexcept { return gpu_ ? &*gpu_ : nullptr; }
-  Stop& stop() noexcept { return stop_; }
+  const Stop& stop() const noexcept { return watch_.stop(); }
   Progress& progress() noexcept { return progress_; }
   bool is_first() const { return communicator_.rank() == 0; }
   Form form() const noexcept { return options_.wide ? Form::wide : Form::narrow; }
@@ -58,12 +58,16 @@ class Session {
   // Whether to go on: rank 0 could write all results so far, and no rank was asked to stop. All
   // ranks get the same answer.
   bool goes_on();
+  // Whether goes_on() has found that a rank was asked to stop.
+  bool ended_early() const noexcept { return early_; }
   // Ends the files of rank 0 with a reason, if they have begun.
   void fail(std::string_view why) noexcept {
     if (record_) record_->fail(why);
   }
-  // Throws why rank 0 could not write, if so, and marks the files as incomplete.
-  void throw_if_lost();
+  // Call it last. Where the run ended early it marks the files of rank 0 as incomplete and says why
+  // on its standard error. Throws why rank 0 could not write, if so. Returns the exit status:
+  // `status` of a whole run.
+  int end(int status);
 
  private:
   void open_files();
@@ -74,12 +78,13 @@ class Session {
   void print_peers();
 
   const BenchOptions& options_;
-  Communicator communicator_;
-  Stop stop_;
+  Communicator& communicator_;
+  const Watch& watch_;
   std::optional<BenchGpu> gpu_;  // no value: the buffers are in host memory
   Setting setting_;
   Progress progress_;
   std::optional<RecordFile> record_;  // of rank 0
+  bool early_ = false;                // a rank was asked to stop
   std::exception_ptr lost_;           // why rank 0 can deliver no more
 };
 

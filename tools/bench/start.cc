@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -12,20 +13,57 @@
 #include "base/text.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/options.h"
+#include "tools/bench/session.h"
+#include "tools/bench/watch.h"
 #include "tools/commands.h"
 #include "tools/measure/gpu.h"
 #include "tools/output.h"
 #include "tools/pairs/pairs.h"
 #include "tools/ranks/launch.h"
 #include "tools/ranks/spawn.h"
+#include "tools/records/line_file.h"
 #include "tools/records/record_file.h"
 #include "tools/records/result_file.h"
+#include "tools/soak/soak.h"
 #include "tools/text.h"
 
 namespace rondo::tools {
 namespace {
 
 constexpr int default_ranks = 4, default_pair = 2;
+
+// Whether the run prints to the standard output.
+bool writes_output(const BenchOptions& options) {
+  return options.shows_table() || is_standard_output(options.json) ||
+         is_standard_output(options.csv) || is_standard_output(options.jsonl) ||
+         (options.pairs && is_standard_output(options.pairs->svg));
+}
+
+int measure(const BenchOptions& options, Watch& watch) {
+  Communicator communicator = Communicator::connect(options.connect);
+  const Guarded guarded(watch, communicator);
+  Session session(options, communicator, watch);
+  if (options.pairs) return run_pairs(session, *options.pairs);
+  return options.seconds ? run_soak(session) : run_bench(session);
+}
+
+// One rank. What the user ended is no failure: only rank 0 says so.
+int be_rank(const BenchOptions& options, const PlaceInfo& place) {
+  Watch watch(place.rank == 0 && writes_output(options));
+  int status = exit_failed;
+  try {
+    status = measure(options, watch);
+  } catch (const OutputLost&) {
+    throw;
+  } catch (const UsageError& error) {
+    if (place.rank == 0) say("rondo bench: {}\n", error.what());
+    return exit_usage;
+  } catch (const std::exception& error) {
+    if (!watch.has_come()) say("rondo bench: rank {}: {}\n", place.rank, error.what());
+  }
+  if (watch.output_is_closed()) throw OutputLost(EPIPE);
+  return watch.signal() != 0 ? 128 + watch.signal() : status;
+}
 
 int run_rank(BenchOptions& options, const PlaceInfo& place) {
   if (options.ranks && *options.ranks != place.size)
@@ -46,24 +84,14 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
             ? "Measure with --ranks 2 or more"
             : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or use no launcher: then "
               "rondo bench starts its own ranks");
-  try {
-    Session session(options, Communicator::connect(options.connect));
-    return options.pairs ? run_pairs(session, *options.pairs) : run_bench(session);
-  } catch (const OutputLost&) {
-    throw;
-  } catch (const UsageError& error) {
-    if (place.rank == 0) say("rondo bench: {}\n", error.what());
-    return exit_usage;
-  } catch (const std::exception& error) {
-    say("rondo bench: rank {}: {}\n", place.rank, error.what());
-    return exit_failed;
-  }
+  return be_rank(options, place);
 }
 
 int start_ranks(BenchOptions& options, const std::vector<std::string>& command) {
   const int ranks = options.ranks.value_or(options.between_pairs() ? default_pair : default_ranks);
   settle(options, ranks);
   const RecordFile tried(options.json, options.csv);
+  if (!options.jsonl.empty()) const LineFile lines("--jsonl", options.jsonl);
   if (!options.constants.empty())
     const ResultFile constants("--write-constants", options.constants);
   if (options.pairs && !options.pairs->svg.empty())

@@ -20,6 +20,7 @@ struct Conditions {
   bool check = true;           // every result of a timed iteration
   bool fresh = false;          // inputs are written before every iteration, not only with a check
   bool allocate = false;       // buffers from Communicator::allocate
+  bool keep_times = false;     // Row::times_us is wanted
   std::chrono::nanoseconds delay{};  // before every call of this rank (--delay)
 
   // With a check inputs always are written before every iteration.

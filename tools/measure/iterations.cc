@@ -89,7 +89,7 @@ std::uint64_t Iterations::choose_count(const std::function<Timed()>& iterate,
 
 void Iterations::measure(Row& row, bool together, const std::function<Timed()>& iterate,
                          const std::function<std::uint64_t()>& check) const {
-  const std::uint64_t wanted = choose_count(iterate, check);
+  const std::uint64_t wanted = row.iterations > 0 ? row.iterations : choose_count(iterate, check);
   std::vector<double> times;
   times.reserve(std::min(wanted, most_reserved));
   Arrivals arrivals(communicator_.size());
@@ -111,7 +111,8 @@ void Iterations::measure(Row& row, bool together, const std::function<Timed()>& 
   communicator_.all_gather(Buffer{&own, 1, DType::f64}, buffer_of(std::span(row.rank_p50_us)))
       .wait();
   maximum_over_ranks(communicator_, times);
-  row.time = summarize(std::move(times));
+  row.time = summarize(times);
+  if (context_.conditions.keep_times) row.times_us = std::move(times);
   row.wrong += sum_over_ranks(communicator_, wrong);
   if (!together) return;
   context_.clocks.mark();

@@ -45,6 +45,7 @@ class Iterations {
   // has to stop; then all do, after the same iteration.
   // iterate: runs one iteration. check: returns how many elements of the last iteration are wrong
   // on this rank; it is not timed. together: all ranks call at once, so one can be late.
+  // row.iterations: how many to time, without warmups; 0: as the conditions say.
   void measure(Row& row, bool together, const std::function<Timed()>& iterate,
                const std::function<std::uint64_t()>& check) const;
 

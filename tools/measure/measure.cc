@@ -249,8 +249,9 @@ void Measurement::measure_pairs(Row& row, const Operands& first) {
   row.cut_short |= ping_pong.cut_short;
 }
 
-Row Measurement::measure(std::uint64_t bytes, bool in_place) {
+Row Measurement::measure(std::uint64_t bytes, bool in_place, std::uint64_t iterations) {
   Row row = describe(bytes, in_place);
+  row.iterations = iterations;
   cut(row.count);
   const Operands operands = place(row.count, in_place);
   checked_ = conditions_.check && row.bytes > 0;

@@ -29,7 +29,8 @@ class Measurement {
 
   // Chooses operation, type, op and root of the rows that follow. Call it before the first row.
   void choose(Operation operation, DType type, ReduceOp op, int root);
-  Row measure(std::uint64_t bytes, bool in_place);
+  // iterations: how many to time, without warmups; 0: as the conditions say.
+  Row measure(std::uint64_t bytes, bool in_place, std::uint64_t iterations = 0);
   // The row that measure() of this size returns, without its measurements.
   Row describe(std::uint64_t bytes, bool in_place) const;
   // The memory of all rows, where it is on the host; each row fills it anew.

@@ -54,6 +54,7 @@ struct Row {
   std::uint64_t iterations = 0;  // that were timed
   bool cut_short = false;        // the user ended the run before the last iteration
   Times time;
+  std::vector<double> times_us;     // of all iterations, in their order; see Conditions::keep_times
   std::optional<Times> latency;     // of a message in one direction: half of its round trip
   std::vector<double> rank_p50_us;  // of each rank's own times
   std::optional<Lateness> late;

@@ -209,10 +209,7 @@ void Pairs::end(bool whole) {
           heat_maps_of(survey_, words_,
                        fmt::format("rondo bench pairs, {} over {}", session_.setting().time,
                                    session_.setting().transport)));
-    if (whole)
-      session_.record().finish();
-    else
-      session_.record().store();
+    if (whole) session_.record().finish();
   });
 }
 
@@ -271,10 +268,9 @@ int Pairs::run() {
             format_seconds(std::chrono::duration<double>(options_.time).count()));
     session_.record().begin(head(), columns_of_pairs());
   });
-  end(measure_all());
-  if (!session_.is_first()) return exit_fine;
-  session_.throw_if_lost();
-  return verdict();
+  const bool whole = measure_all();
+  end(whole);
+  return session_.end(session_.is_first() && whole ? verdict() : exit_fine);
 }
 
 }  // namespace

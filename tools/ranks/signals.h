@@ -12,20 +12,26 @@
 
 namespace rondo::tools {
 
-// Delivers SIGCHLD, SIGINT, SIGTERM and SIGHUP through a descriptor; the destructor restores their
-// old handling. A signal that was ignored before (nohup ignores SIGHUP) stays ignored, except for
-// SIGCHLD. It blocks the signals in the calling thread only, so the process must have no other.
-// Throws std::system_error when there is no descriptor.
+// Delivers SIGINT, SIGTERM and SIGHUP, and with children also SIGCHLD, through a descriptor; the
+// destructor restores their old handling. A signal that was ignored before (nohup ignores SIGHUP)
+// stays ignored, except for SIGCHLD. It blocks the signals in the calling thread, and in threads
+// that this one makes later, so the process must have no other. Throws std::system_error when there
+// is no descriptor.
 class SignalQueue {
  public:
-  SignalQueue() {
-    // The parent may have left SIGCHLD ignored: then children leave neither a signal nor a status.
-    struct sigaction standard {};
-    standard.sa_handler = SIG_DFL;
-    ::sigaction(SIGCHLD, &standard, &child_before_);
+  enum class Of : unsigned char { user, user_and_children };
+
+  explicit SignalQueue(Of of) : children_(of == Of::user_and_children) {
     sigset_t set;
     ::sigemptyset(&set);
-    ::sigaddset(&set, SIGCHLD);
+    if (children_) {
+      // The parent may have left SIGCHLD ignored: then children leave neither a signal nor a
+      // status.
+      struct sigaction standard {};
+      standard.sa_handler = SIG_DFL;
+      ::sigaction(SIGCHLD, &standard, &child_before_);
+      ::sigaddset(&set, SIGCHLD);
+    }
     for (int signal : {SIGINT, SIGTERM, SIGHUP})
       if (!is_ignored(signal)) ::sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
@@ -35,7 +41,7 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
   ~SignalQueue() {
-    ::sigaction(SIGCHLD, &child_before_, nullptr);
+    if (children_) ::sigaction(SIGCHLD, &child_before_, nullptr);
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
 
@@ -53,6 +59,7 @@ class SignalQueue {
     return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
   }
 
+  const bool children_;
   struct sigaction child_before_ {};
   sigset_t before_{};
   base::FileDescriptor descriptor_;

@@ -89,7 +89,7 @@ class Job {
 
   const SpawnOptions& options_;
   const std::vector<base::ProcessorSet> processors_;  // by rank; empty: no rank is bound
-  SignalQueue signals_;
+  SignalQueue signals_{SignalQueue::Of::user_and_children};
   DescriptorLimit descriptors_;
   PrivateDirectory directory_;
   std::vector<Rank> ranks_;

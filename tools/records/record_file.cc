@@ -10,18 +10,18 @@
 #include "tools/output.h"
 
 namespace rondo::tools {
-namespace {
 
-// Writes a value on one line. Bytes of a message that are not UTF-8 are replaced.
-std::string one_line(const Json& value) {
+std::string write_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+namespace {
 
 // "  "name": value,\n" for each.
 std::string members_of(const Json& object) {
   std::string text;
   for (const auto& [name, value] : object.items())
-    text += fmt::format("  {}: {},\n", one_line(name), one_line(value));
+    text += fmt::format("  {}: {},\n", write_line(name), write_line(value));
   return text;
 }
 
@@ -32,10 +32,11 @@ std::string csv_end(std::string_view missing) {
   return line + "\n";
 }
 
-std::string csv_value(const Json& row, const std::string& column) {
-  const auto found = row.find(column);
-  if (found == row.end() || found->is_null()) return {};
-  std::string text = found->is_string() ? found->get<std::string>() : one_line(*found);
+std::string csv_value(const Json& row, const Json& head, const std::string& column) {
+  const Json& object = row.contains(column) ? row : head;
+  const auto found = object.find(column);
+  if (found == object.end() || found->is_null()) return {};
+  std::string text = found->is_string() ? found->get<std::string>() : write_line(*found);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == ',' || c == '\n' || c == '"'; }, ' ');
   return text;
@@ -48,19 +49,20 @@ RecordFile::RecordFile(const std::string& json, const std::string& csv) {
   if (!csv.empty()) csv_.emplace(Document{ResultFile("--csv", csv), {}});
 }
 
-void RecordFile::begin(const Json& head, std::vector<std::string> columns) {
+void RecordFile::begin(Json head, std::vector<std::string> columns) {
   begun_ = true;
+  head_ = std::move(head);
   columns_ = std::move(columns);
-  if (json_) json_->text = fmt::format("{{\n{}  \"results\": [", members_of(head));
+  if (json_) json_->text = fmt::format("{{\n{}  \"results\": [", members_of(head_));
   if (csv_) csv_->text = fmt::format("{}\n", fmt::join(columns_, ","));
 }
 
 void RecordFile::add(const Json& row) {
-  if (json_) json_->text += fmt::format("{}\n    {}", first_ ? "" : ",", one_line(row));
+  if (json_) json_->text += fmt::format("{}\n    {}", first_ ? "" : ",", write_line(row));
   first_ = false;
   if (!csv_) return;
   for (std::size_t i = 0; i < columns_.size(); ++i)
-    csv_->text += (i == 0 ? "" : ",") + csv_value(row, columns_[i]);
+    csv_->text += (i == 0 ? "" : ",") + csv_value(row, head_, columns_[i]);
   csv_->text += '\n';
 }
 
@@ -81,7 +83,7 @@ void RecordFile::write(std::string_view missing, bool last) {
   const std::string end =
       missing.empty() ? fmt::format("\n  ],\n{}  \"complete\": true\n}}\n", tail_)
                       : fmt::format("\n  ],\n{}  \"complete\": false,\n  \"error\": {}\n}}\n",
-                                    tail_, one_line(std::string(missing)));
+                                    tail_, write_line(std::string(missing)));
   try {
     update(json_, end, last);
   } catch (const std::exception&) {

@@ -11,6 +11,9 @@
 
 namespace rondo::tools {
 
+// A value on one line. Bytes of a text that are not UTF-8 are replaced.
+std::string write_line(const Json& value);
+
 // Writes a record (docs/records.md) to the files that the user asked for, as JSON and as CSV. After
 // each store() the files are whole documents, marked as not complete. So nothing that was measured
 // is lost, whatever ends the run.
@@ -23,9 +26,9 @@ class RecordFile {
   // Empty paths: no file. Throws UsageError when one cannot be written. Changes nothing yet.
   RecordFile(const std::string& json, const std::string& csv);
 
-  // head: an object. columns: the members of rows that the CSV file has; one that a row lacks, or
-  // has as null, is empty there.
-  void begin(const Json& head, std::vector<std::string> columns);
+  // head: an object. columns: the members of rows, or else of the head, that the CSV file has; one
+  // that both lack, or that is null, is empty there.
+  void begin(Json head, std::vector<std::string> columns);
   void add(const Json& row);
   // Members after the results, in place of those of the call before.
   void set_tail(const Json& tail);
@@ -47,6 +50,7 @@ class RecordFile {
   void write(std::string_view missing, bool last);
 
   std::optional<Document> json_, csv_;
+  Json head_;
   std::vector<std::string> columns_;
   std::string tail_;
   bool begun_ = false, first_ = true;

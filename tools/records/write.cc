@@ -15,12 +15,12 @@ namespace {
 double rounded(double value, double steps) {
   return std::round(value * steps) / steps;
 }
-// Microseconds have three decimals, GB/s six.
+// Microseconds have three decimals, GB/s nine.
 double us(double value) {
   return rounded(value, 1e3);
 }
 double gigabytes(double value) {
-  return rounded(value, 1e6);
+  return rounded(value, 1e9);
 }
 
 Json host_of(const HostRecord& host) {
@@ -106,20 +106,16 @@ Json head_of(const Setting& setting, const std::string& kind) {
 Json row_of(const Setting& setting, const Row& row) {
   Json json{{"operation", name_of(row.operation)},
             {"transport", setting.transport},
-            {"ranks", setting.ranks}};
-  if (setting.gpu != nullptr) {
-    json["device_name"] = setting.gpu->info.name;
-    json["staging"] = gpu_staging(setting);
-  }
-  json.update({{"bytes", row.bytes},
-               {"count", row.count},
-               {"type", name_of(row.type)},
-               {"op", op_name(row)},
-               {"root", row.root},
-               {"in_place", row.in_place},
-               {"algorithm", row.algorithm},
-               {row.operation.windowed() ? "window" : "agg_iters", row.calls},
-               {"iterations", row.iterations}});
+            {"ranks", setting.ranks},
+            {"bytes", row.bytes},
+            {"count", row.count},
+            {"type", name_of(row.type)},
+            {"op", op_name(row)},
+            {"root", row.root},
+            {"in_place", row.in_place},
+            {"algorithm", row.algorithm},
+            {row.operation.windowed() ? "window" : "agg_iters", row.calls},
+            {"iterations", row.iterations}};
   add_times(row.time, "", json);
   json["algbw"] = gigabytes(row.algbw);
   json["busbw"] = gigabytes(row.busbw);
@@ -138,8 +134,10 @@ Json row_of(const Setting& setting, const Row& row) {
 }
 
 std::vector<std::string> columns_of(const Setting& setting) {
-  std::vector<std::string> columns{"operation", "transport", "ranks"};
-  if (setting.gpu != nullptr) columns.insert(columns.end(), {"device_name", "staging"});
+  std::vector<std::string> columns{"operation", "transport", "ranks", "binding", "fresh"};
+  if (setting.gpu != nullptr)
+    columns.insert(columns.end(),
+                   {"device", "device_name", "staging", "copy_to_gpu", "copy_to_host"});
   columns.insert(columns.end(), {"bytes",
                                  "count",
                                  "type",

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/watch.h"
+
+#include <poll.h>
+#include <rondo/error.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <string>
+#include <system_error>
+
+namespace rondo::tools {
+namespace {
+
+constexpr int patience_ms = 500;
+constexpr std::chrono::seconds same_wish{1};
+
+// Only a pipe or a socket has a reader that can go.
+bool has_reader(int descriptor) {
+  struct stat found {};
+  return ::fstat(descriptor, &found) == 0 && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
+}
+
+}  // namespace
+
+Watch::Watch(bool watches_output)
+    : quit_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      watches_output_(watches_output && has_reader(STDOUT_FILENO)) {
+  if (!quit_) throw std::system_error(errno, std::generic_category(), "eventfd");
+  thread_ = std::thread([this] { run(); });
+}
+
+Watch::~Watch() {
+  ::eventfd_write(quit_.get(), 1);
+  thread_.join();
+}
+
+void Watch::guard(Communicator* communicator) {
+  const std::lock_guard lock(mutex_);
+  guarded_ = communicator;
+}
+
+// Waits for what ends the run, at most so long (-1: for ever). False: the object is destroyed.
+bool Watch::wait(int milliseconds) {
+  const bool output = watches_output_ && !closed_;
+  std::array<pollfd, 3> watched{{{quit_.get(), POLLIN, 0},
+                                 {signals_.descriptor(), POLLIN, 0},
+                                 {output ? STDOUT_FILENO : -1, 0, 0}}};
+  ::poll(watched.data(), watched.size(), milliseconds);
+  if (watched[0].revents != 0) return false;
+  if (watched[1].revents != 0) take_signal();
+  if ((watched[2].revents & (POLLERR | POLLHUP)) != 0) closed_ = true;
+  return true;
+}
+
+void Watch::take_signal() {
+  const auto info = signals_.take();
+  if (!info) return;
+  const int signal = static_cast<int>(info->ssi_signo);
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (signal_ == signal && now < signal_at_ + same_wish) return;
+  if (signal_ == 0 && guarded_ != nullptr) {
+    signal_at_ = now;
+    signal_ = signal;
+    return;
+  }
+  // It does what it does without this object.
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::kill(::getpid(), signal);
+}
+
+void Watch::abort() {
+  const std::lock_guard lock(mutex_);
+  if (guarded_ == nullptr) return;
+  const char* name = ::sigabbrev_np(signal_);
+  guarded_->abort(make_error_code(Errc::aborted),
+                  signal_ != 0 ? fmt::format("ended by SIG{}", name != nullptr ? name : "?")
+                               : std::string("the reader of the output has closed it"));
+}
+
+void Watch::run() {
+  while (!has_come())
+    if (!wait(-1)) return;
+  stop_.ask();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
+  for (auto now = std::chrono::steady_clock::now(); now < end;
+       now = std::chrono::steady_clock::now())
+    if (!wait(static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(end - now).count())))
+      return;
+  abort();
+  while (wait(-1)) {
+  }
+}
+
+}  // namespace rondo::tools

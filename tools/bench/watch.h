@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "base/file_descriptor.h"
+#include "tools/measure/stop.h"
+#include "tools/ranks/signals.h"
+
+namespace rondo::tools {
+
+// Ends a run early: when SIGINT, SIGTERM or SIGHUP comes, or when the reader of the standard output
+// has closed it. Ranks then stop together after the iteration that they are in. If that takes
+// longer than half a second, the communicator is aborted. A signal kills the process when there is
+// no communicator yet, because nothing has been measured, and when it comes a second time. The same
+// signal again within a second counts once: GNU timeout sends it to a process and to its group.
+//
+// Make it in the main thread, before other threads. Its functions are thread-safe.
+class Watch {
+ public:
+  // watches_output: this process writes the standard output of the run. Throws std::system_error
+  // when the system has no descriptor or thread.
+  explicit Watch(bool watches_output);
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch();
+
+  const Stop& stop() const noexcept { return stop_; }
+  // What to abort when stopping takes too long; null: nothing. It must be withdrawn before the
+  // communicator is destroyed.
+  void guard(Communicator* communicator);
+  // The signal that came; 0: none.
+  int signal() const noexcept { return signal_; }
+  bool output_is_closed() const noexcept { return closed_; }
+  // Whether one of both has come.
+  bool has_come() const noexcept { return signal_ != 0 || closed_; }
+
+ private:
+  void run();
+  bool wait(int milliseconds);
+  void take_signal();
+  void abort();
+
+  SignalQueue signals_{SignalQueue::Of::user};
+  base::FileDescriptor quit_;
+  const bool watches_output_;
+  Stop stop_;
+  std::atomic<int> signal_ = 0;
+  std::chrono::steady_clock::time_point signal_at_;
+  std::atomic<bool> closed_ = false;
+  std::mutex mutex_;
+  Communicator* guarded_ = nullptr;  // under mutex_
+  std::thread thread_;
+};
+
+// Withdraws the communicator at its end.
+class Guarded {
+ public:
+  Guarded(Watch& watch, Communicator& communicator) : watch_(watch) { watch.guard(&communicator); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() { watch_.guard(nullptr); }
+
+ private:
+  Watch& watch_;
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/soak/soak.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "tools/bench/report.h"
+#include "tools/commands.h"
+#include "tools/late/clocks.h"
+#include "tools/measure/agree.h"
+#include "tools/measure/measure.h"
+#include "tools/output.h"
+#include "tools/records/line_file.h"
+#include "tools/records/write.h"
+#include "tools/soak/histogram.h"
+
+namespace rondo::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double seconds_between_stores = 10, least_drift_seconds = 60;
+
+// One row that intervals measure, and what they have found.
+struct Series {
+  Operation operation = Collective::all_reduce;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  std::uint64_t bytes = 0;
+  double cost = 0;  // seconds of an iteration in its last interval; 0: not known yet
+  Histogram times;
+  std::vector<double> at, p50_us;  // of each interval
+  std::uint64_t wrong = 0, slow = 0;
+  std::string name;  // of the row, once one was measured
+};
+
+// No value before a minute: noise would look like a drift.
+std::optional<double> drift_of(const Series& series) {
+  if (series.at.empty() || series.at.back() - series.at.front() < least_drift_seconds) return {};
+  return drift_percent_per_hour(series.at, series.p50_us);
+}
+
+// One rank of a soak. The main thread calls run() once.
+class Soak {
+ public:
+  explicit Soak(Session& session)
+      : session_(session),
+        options_(session.options()),
+        clocks_(session.communicator()),
+        measurement_(
+            session.communicator(),
+            Iterations::Context{session.setting().conditions, session.stop(), clocks_},
+            options_.most_calls(), [](std::uint64_t, std::uint64_t) {}, session.stream()) {}
+  int run();
+
+ private:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  void list_series();
+  void begin();
+  bool measure_interval(Series& series);
+  void tell(Series& series, const Row& row, double second);
+  void print_interval(const Row& row, double second) const;
+  void print_summary();
+  Json summary_of(const Series& series) const;
+  void sum_up();
+  int verdict() const;
+
+  Session& session_;
+  const BenchOptions& options_;
+  Clocks clocks_;
+  Measurement measurement_;
+  std::vector<Series> series_;
+  std::optional<LineFile> lines_;  // of rank 0
+  Clock::time_point begin_ = Clock::now();
+  double left_ = 0;    // seconds until the end, the same on all ranks
+  double stored_ = 0;  // when the files were written last, in seconds
+};
+
+void Soak::list_series() {
+  for (const Operation& operation : options_.operations)
+    for (const DType type : options_.types_of(operation))
+      for (const ReduceOp op : options_.ops_of(operation)) {
+        if (operation.traits().reduces && !supports(type, op)) continue;
+        for (const int root : options_.roots_of(operation))
+          for (const std::uint64_t bytes : options_.sizes_of(operation))
+            series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, {}});
+      }
+}
+
+constexpr std::string_view interval_columns =
+    "{:>9} {:>11} {:>11} {:>10} {:>9} {:>9} {:>9} {:>10} {:>8} {:>6} {:>13}";
+
+void Soak::begin() {
+  session_.describe(fmt::format("soak of {}", describe_time_left(*options_.seconds - 1)));
+  session_.deliver([&] {
+    std::vector<std::string> columns = columns_of(session_.setting());
+    columns.insert(columns.begin(), "second");
+    const Json head = head_of(session_.setting(), "soak");
+    session_.record().begin(head, std::move(columns));
+    if (!options_.jsonl.empty()) lines_.emplace("--jsonl", options_.jsonl);
+    if (lines_) lines_->add(write_line(head));
+    if (!session_.shows_table()) return;
+    print(
+        "# a line is an interval; p50 and p99: of its iterations; late: the rank that called "
+        "last most often\n#\n");
+    print("#{}\n", fmt::format(fmt::runtime(interval_columns), "second", "operation", "size",
+                               "iterations", "min", "p50", "p99", "max", "busbw", "#wrong", "late")
+                       .substr(1));
+    print("#{}\n", fmt::format(fmt::runtime(interval_columns), "(s)", "", "(B)", "", "(us)", "(us)",
+                               "(us)", "(us)", "(GB/s)", "", "")
+                       .substr(1));
+    flush_output();
+  });
+}
+
+void Soak::print_interval(const Row& row, double second) const {
+  print("{}\n", fmt::format(fmt::runtime(interval_columns), fmt::format("{:.1f}", second),
+                            name_of(row.operation).substr(0, 11), row.bytes, row.iterations,
+                            short_number(row.time.min_us), short_number(row.time.p50_us),
+                            short_number(row.time.p99_us), short_number(row.time.max_us),
+                            fmt::format("{:.3f}", row.busbw), wrong_of(session_.setting(), row),
+                            describe_late(row)));
+  flush_output();
+}
+
+// Rank 0 alone keeps what an interval has found.
+void Soak::tell(Series& series, const Row& row, double second) {
+  for (const double us : row.times_us) series.times.add(us);
+  series.at.push_back(second);
+  series.p50_us.push_back(row.time.p50_us);
+  series.wrong += row.wrong;
+  series.name = describe_row(row);
+  if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) ++series.slow;
+  Json json{{"second", std::round(second * 1e3) / 1e3}};
+  // Members for each rank would make an hour of many ranks too large.
+  Json members = row_of(session_.setting(), row);
+  for (const char* member : {"rank_p50_us", "rank_last_share", "rank_behind_us"})
+    members.erase(member);
+  json.update(members);
+  if (lines_) lines_->add(write_line(json));
+  session_.record().add(json);
+  if (seconds() - stored_ >= seconds_between_stores) {
+    session_.record().store();
+    stored_ = seconds();
+  }
+  if (session_.shows_table()) print_interval(row, second);
+}
+
+bool Soak::measure_interval(Series& series) {
+  const double second = seconds();
+  measurement_.choose(series.operation, series.type, series.op, series.root);
+  session_.progress().show(fmt::format("{} left", describe_time_left(*options_.seconds - second)));
+  // As many iterations as fit. All ranks choose the same number.
+  std::uint64_t iterations = 0;
+  if (series.cost > 0)
+    iterations = std::max<std::uint64_t>(
+        1, static_cast<std::uint64_t>(std::min(options_.interval, left_) / series.cost));
+  const Row row = measurement_.measure(series.bytes, false, iterations);
+  session_.progress().erase();
+  std::array<double, 2> agreed{(seconds() - second) / static_cast<double>(row.iterations),
+                               seconds()};
+  maximum_over_ranks(session_.communicator(), agreed);
+  series.cost = agreed[0];
+  left_ = *options_.seconds - agreed[1];
+  session_.deliver([&] { tell(series, row, second); });
+  return session_.goes_on() && left_ > 0;
+}
+
+Json Soak::summary_of(const Series& series) const {
+  const auto us = [](double value) { return std::round(value * 1e3) / 1e3; };
+  const auto drift = drift_of(series);
+  return {{"operation", name_of(series.operation)},
+          {"bytes", series.bytes},
+          {"type", name_of(series.type)},
+          {"op", series.operation.traits().reduces ? name_of(series.op) : "none"},
+          {"root", series.operation.traits().rooted() ? series.root : -1},
+          {"intervals", series.at.size()},
+          {"iterations", series.times.count()},
+          {"min_us", us(series.times.min_us())},
+          {"p50_us", us(series.times.percentile(0.5))},
+          {"p99_us", us(series.times.percentile(0.99))},
+          {"max_us", us(series.times.max_us())},
+          {"drift_percent_per_hour", drift ? Json(std::round(*drift * 10) / 10) : Json()},
+          {"wrong", series.wrong}};
+}
+
+void Soak::print_summary() {
+  print("#\n# over all intervals ({:.0f} s):\n", seconds());
+  constexpr auto columns = "# {:>40} {:>11} {:>9} {:>9} {:>9} {:>10} {:>10} {:>6}\n";
+  print(columns, "row", "iterations", "min", "p50", "p99", "max", "drift", "#wrong");
+  print(columns, "", "", "(us)", "(us)", "(us)", "(us)", "(%/h)", "");
+  for (const Series& series : series_) {
+    if (series.at.empty()) continue;
+    const auto drift = drift_of(series);
+    print(columns, series.name, series.times.count(), short_number(series.times.min_us()),
+          short_number(series.times.percentile(0.5)), short_number(series.times.percentile(0.99)),
+          short_number(series.times.max_us()), drift ? fmt::format("{:+.1f}", *drift) : "-",
+          series.wrong);
+  }
+  flush_output();
+}
+
+// Writes the summary, also of a soak that ended early.
+void Soak::sum_up() {
+  session_.deliver([&] {
+    Json summaries = Json::array();
+    for (const Series& series : series_)
+      if (!series.at.empty()) summaries.push_back(summary_of(series));
+    session_.record().set_tail(
+        {{"seconds", std::round(seconds() * 1e3) / 1e3}, {"summary", summaries}});
+    if (lines_)
+      lines_->add(
+          write_line({{"seconds", std::round(seconds() * 1e3) / 1e3}, {"summary", summaries}}));
+    if (session_.shows_table()) print_summary();
+  });
+}
+
+int Soak::verdict() const {
+  int status = exit_fine;
+  for (const Series& series : series_) {
+    if (series.wrong > 0) {
+      say("rondo bench: {}: {} wrong elements\n", series.name, series.wrong);
+      status = exit_missed;
+    }
+    if (series.slow > 0) {
+      say("rondo bench: {}: {} of {} intervals below --min-bandwidth {:.4g}\n", series.name,
+          series.slow, series.at.size(), *options_.min_bandwidth);
+      status = exit_missed;
+    }
+  }
+  return status;
+}
+
+int Soak::run() {
+  list_series();
+  begin();
+  try {
+    clocks_.mark();
+    begin_ = Clock::now();
+    left_ = *options_.seconds;
+    bool goes_on = session_.goes_on();
+    for (std::size_t i = 0; goes_on; i = (i + 1) % series_.size())
+      goes_on = measure_interval(series_[i]);
+  } catch (const std::exception& error) {
+    sum_up();
+    session_.fail(error.what());
+    throw;
+  }
+  sum_up();
+  session_.deliver([&] {
+    if (!session_.ended_early()) session_.record().finish();
+  });
+  return session_.end(session_.is_first() ? verdict() : exit_fine);
+}
+
+}  // namespace
+
+int run_soak(Session& session) {
+  return Soak(session).run();
+}
+
+}  // namespace rondo::tools
