@@ -274,6 +274,27 @@ TEST_CASE("a good measurement clears a suspect") {
   CHECK(survey.findings().empty());
 }
 
+TEST_CASE("links that differ much are unsteady") {
+  const auto records = hosts_of(6);
+  const std::vector<End> ends = ends_of(records, false);
+  const auto unsteady = [&](double least, std::size_t slow_host) {
+    Survey survey(ends, {});
+    std::size_t number = 0;
+    for (const Round& round : rounds_of(ends))
+      for (const Pair& pair : round) {
+        const bool slow = pair.first == slow_host || pair.second == slow_host;
+        const double rate = slow ? 0.2 : number++ % 2 == 0 ? least : 1;
+        survey.add(pair, {100, rate, rate});
+      }
+    survey.fix_scales();
+    return survey.unsteady();
+  };
+  CHECK(!unsteady(1, 9));
+  CHECK(!unsteady(1, 3));
+  CHECK(!unsteady(0.92, 3));
+  CHECK(unsteady(0.6, 3));
+}
+
 TEST_CASE("what misses a threshold is measured again, too") {
   const auto records = hosts_of(4);
   const std::vector<End> ends = ends_of(records, false);

@@ -12,10 +12,10 @@ namespace {
 // A value differs when it is this far from the median: a part of it, and for latency also so many
 // microseconds, and in any case three standard deviations of values with a normal distribution,
 // which are 1.4826 median deviations. It need not be worse than half of the median bandwidth, or
-// four times the median latency and a millisecond more.
+// three times the median latency and half a millisecond more.
 constexpr double bandwidth_part = 0.15, latency_part = 0.2, latency_us = 20;
 constexpr double deviations = 3 * 1.4826;
-constexpr double bandwidth_cap = 0.5, latency_cap = 4, latency_cap_us = 1000;
+constexpr double bandwidth_cap = 0.5, latency_cap = 3, latency_cap_us = 500;
 
 // Of an even number of values, the smaller or the larger one in the middle.
 double median_of(std::vector<double>& values, bool larger) {

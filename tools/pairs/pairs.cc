@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,10 +61,10 @@ class Pairs {
   void try_svg() const;
   Json head() const;
   bool measure_all();
-  bool measure(const std::vector<Round>& rounds, std::size_t again);
+  bool measure(const std::vector<Round>& rounds, std::string_view what);
   std::vector<PairValues> measure(const Round& round);
-  std::vector<Pair> agree_on_suspects(bool single);
-  void keep(const Round& round, std::span<const PairValues> values, std::size_t again);
+  std::vector<Pair> agree(const std::vector<Pair>& of_first);
+  void keep(const Round& round, std::span<const PairValues> values);
   void end(bool whole);
   int verdict() const;
   std::vector<std::string> misses() const;
@@ -75,7 +76,7 @@ class Pairs {
   const Words words_;
   Survey survey_;  // grows on rank 0 only
   Link link_;
-  std::size_t round_ = 0;
+  std::size_t round_ = 0, again_ = 0;
 };
 
 void Pairs::check() const {
@@ -140,58 +141,66 @@ std::vector<PairValues> Pairs::measure(const Round& round) {
   return values;
 }
 
-void Pairs::keep(const Round& round, std::span<const PairValues> values, std::size_t again) {
+void Pairs::keep(const Round& round, std::span<const PairValues> values) {
   for (std::size_t i = 0; i < round.size(); ++i) {
     const auto [first, second] = round[i];
     survey_.add(round[i], values[i]);
     for (const Measured& measured :
-         {Measured{first, second, again, round_, values[i].forward, values[i].latency_us},
-          Measured{second, first, again, round_, values[i].back, values[i].latency_us}})
+         {Measured{first, second, again_, round_, values[i].forward, values[i].latency_us},
+          Measured{second, first, again_, round_, values[i].back, values[i].latency_us}})
       session_.record().add(row_of(measured, survey_, words_));
   }
-  if (again > 0) survey_.count_again(round.size());
+  if (again_ > 0) survey_.count_again(round.size());
   session_.record().store();
 }
 
-bool Pairs::measure(const std::vector<Round>& rounds, std::size_t again) {
+// Each call is one more measurement of its pairs.
+bool Pairs::measure(const std::vector<Round>& rounds, std::string_view what) {
   std::size_t done = 0;
   for (const Round& round : rounds) {
     ++round_;
     ++done;
     if (session_.progress().active())
-      session_.progress().show(fmt::format(
-          "{}: round {} of {}", again == 0 ? "pairs" : "suspects once more", done, rounds.size()));
+      session_.progress().show(fmt::format("{}: round {} of {}", what, done, rounds.size()));
     const std::vector<PairValues> values = measure(round);
-    session_.deliver([&] { keep(round, values, again); });
+    session_.deliver([&] { keep(round, values); });
     if (!session_.goes_on()) return false;
   }
+  ++again_;
   session_.progress().erase();
   return true;
 }
 
-// Rank 0 chooses: a rank of another build could see other suspects in the same values.
-std::vector<Pair> Pairs::agree_on_suspects(bool single) {
+// All ranks get the pairs that rank 0 has chosen. A rank of another build could choose others from
+// the same values.
+std::vector<Pair> Pairs::agree(const std::vector<Pair>& of_first) {
   const std::size_t count = ends_.size();
   std::vector<std::uint8_t> chosen(count * count, 0);
   if (session_.is_first())
-    for (const auto& [first, second] : single ? survey_.single_suspects() : survey_.suspects())
-      chosen[first * count + second] = 1;
+    for (const auto& [first, second] : of_first) chosen[first * count + second] = 1;
   const Buffer buffer = buffer_of(std::span(chosen));
   communicator_.broadcast(buffer, buffer, 0).wait();
-  std::vector<Pair> suspects;
+  std::vector<Pair> pairs;
   for (std::size_t first = 0; first < count; ++first)
     for (std::size_t second = first + 1; second < count; ++second)
-      if (chosen[first * count + second] != 0) suspects.push_back({first, second});
-  return suspects;
+      if (chosen[first * count + second] != 0) pairs.push_back({first, second});
+  return pairs;
 }
 
 bool Pairs::measure_all() {
-  if (!session_.goes_on() || !measure(rounds_of(ends_), 0)) return false;
+  const std::vector<Round> rounds = rounds_of(ends_);
+  if (!session_.goes_on() || !measure(rounds, "pairs")) return false;
   survey_.fix_scales();
+  // Where all values are doubtful, suspects cannot be told from the others.
+  if (maximum_over_ranks(communicator_, session_.is_first() && survey_.unsteady() ? 1 : 0) > 0) {
+    if (!measure(rounds, "pairs once more")) return false;
+    survey_.fix_scales();
+  }
   for (std::size_t again = 1; again <= most_again_alone; ++again) {
-    const std::vector<Pair> suspects = agree_on_suspects(again > most_again);
+    const std::vector<Pair> suspects =
+        agree(again <= most_again ? survey_.suspects() : survey_.single_suspects());
     if (suspects.empty()) break;
-    if (!measure(rounds_of(ends_, suspects), again)) return false;
+    if (!measure(rounds_of(ends_, suspects), "suspects once more")) return false;
   }
   communicator_.barrier().wait();
   return true;

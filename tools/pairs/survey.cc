@@ -10,6 +10,7 @@ namespace {
 
 constexpr Quantity quantities[] = {Quantity::bandwidth, Quantity::latency};
 constexpr Where places[] = {Where::between, Where::within};
+constexpr double unsteady_part = 0.1;
 
 // Keeps the better of the two. Times and rates above zero alone are measurements.
 void keep_better(Quantity quantity, double value, double& kept) {
@@ -48,6 +49,13 @@ void Survey::update_medians() {
     scale.median = now.median;
     scale.worst = now.worst;
   }
+}
+
+bool Survey::unsteady() const {
+  return std::any_of(std::begin(places), std::end(places), [&](Where where) {
+    const Scale& scale = scales_.at({Quantity::bandwidth, where});
+    return scale.deviation > unsteady_part * scale.median;
+  });
 }
 
 bool Survey::is_out(Quantity quantity, std::size_t from, std::size_t to) const {

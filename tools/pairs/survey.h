@@ -45,6 +45,9 @@ class Survey {
   void add(const Pair& pair, const PairValues& values);
   void fix_scales();
   void update_medians();
+  // Whether links that should be alike differ much in bandwidth, as where hosts are busy: by more
+  // than 10 percent, as a median.
+  bool unsteady() const;
   // The pairs with a value that is out or misses a threshold.
   std::vector<Pair> suspects() const;
   // The pairs of links that would be named alone.
