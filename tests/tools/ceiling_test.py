@@ -27,7 +27,7 @@ class Ceiling(unittest.TestCase):
 
     def ranks_that_measure(self, process):
         """Waits for the header, which is printed before the first ceiling is measured."""
-        while not (line := process.stdout.readline()).startswith("#        (B)"):
+        while not (line := process.stdout.readline()).startswith("#       (B)"):
             self.assertNotEqual(line, "", process.poll())
         self.assertIn("cores", line)
         return list(map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <type_traits>
 
+#include "tools/median.h"
+
 namespace rondo::tools {
 namespace {
 
@@ -14,14 +16,6 @@ constexpr std::size_t most_stamps = std::size_t{1} << 20, least_kept = 64, most_
 double nanoseconds(std::chrono::steady_clock::time_point time) {
   return static_cast<double>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
-}
-
-// The median, of an even number of values the lower one in the middle. Changes the order.
-double median(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace

@@ -24,12 +24,18 @@ Clocks::Clocks(Communicator& communicator) : communicator_(communicator) {
   answers_ = mine == communicator.rank() && mine != first[0];
   if (communicator.rank() != 0) return;
   for (const std::int32_t leader : first) {
-    const auto known = std::find_if(hosts_.begin(), hosts_.end(),
-                                    [=](const Host& host) { return host.first == leader; });
     const bool other = leader != first[0] && leader > 0 && leader < communicator.size();
-    if (other && known == hosts_.end()) hosts_.push_back({leader, {}, {}});
-    host_of_.push_back(other ? static_cast<int>(known - hosts_.begin()) : -1);
+    host_of_.push_back(other ? place_of(leader) : -1);
   }
+}
+
+// The place of a host in hosts_, where it is added if it is new.
+int Clocks::place_of(int first) {
+  const auto known = std::find_if(hosts_.begin(), hosts_.end(),
+                                  [=](const Host& host) { return host.first == first; });
+  const auto place = static_cast<int>(known - hosts_.begin());
+  if (known == hosts_.end()) hosts_.push_back({first, {}, {}});
+  return place;
 }
 
 Clocks::Mark Clocks::ask(int rank) {

@@ -37,6 +37,7 @@ class Clocks {
     int first = 0;  // its first rank
     Mark before, now;
   };
+  int place_of(int first);
   Mark ask(int rank);
   void answer();
 

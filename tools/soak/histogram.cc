@@ -5,18 +5,14 @@
 #include <cmath>
 #include <vector>
 
+#include "tools/median.h"
+
 namespace rondo::tools {
 namespace {
 
 constexpr double least_us = 0.01;
 const double log_step = std::log(1.01);
 constexpr std::size_t most_points = 600;
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
