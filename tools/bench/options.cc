@@ -323,7 +323,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
                    "and the latency of one: half of its round trip; also with --device cuda");
   add("--window", flags.window,
       "With --one-way, bandwidth, bibandwidth and rate: messages of an iteration, which are all "
-      "under way at once (default 64)");
+      "under way at once (default 64); with pairs: messages under way (default 4)");
   add("--sizes", flags.sizes, "These sizes, instead of a range: 8,64K,1M");
   add("-b,--minbytes", flags.min_bytes,
       "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8)");

@@ -73,11 +73,12 @@ std::string heading_of(const Survey::Judgement& judgement) {
 void print_summary(const Survey& survey, const Words& words) {
   print("#\n");
   for (const Survey::Judgement& judgement : survey.judgements())
-    print("# {:<23}: median {}, worst {} ({}), {:.0f} % {} the median\n", heading_of(judgement),
+    print("# {:<23}: median {}, worst {} ({:+.0f} %): {}\n", heading_of(judgement),
           value_of(judgement.quantity, judgement.scale.median),
-          value_of(judgement.quantity, judgement.scale.worst), worst_link(survey, words, judgement),
-          judgement.scale.spread(judgement.quantity),
-          judgement.quantity == Quantity::bandwidth ? "below" : "above");
+          value_of(judgement.quantity, judgement.scale.worst),
+          judgement.scale.spread(judgement.quantity) *
+              (judgement.quantity == Quantity::bandwidth ? -1 : 1),
+          worst_link(survey, words, judgement));
   if (survey.measured_again() > 0)
     print("# {:<23}: {} measurements of pairs\n", "Measured again", survey.measured_again());
 }
@@ -150,7 +151,7 @@ void print_survey(const Survey& survey, const Words& words) {
   print_summary(survey, words);
   print_limits_of(survey);
   const std::vector<Finding> findings = survey.findings();
-  print("# {:<23}: {}\n", "Outliers", findings.empty() ? "none" : "");
+  print("# {:<23}: {}\n", "Outliers", findings.empty() ? "none" : std::to_string(findings.size()));
   for (const Finding& finding : findings)
     print("#   {} {}\n", tools::name_of(finding.quantity), words.sentence(finding));
   flush_output();
