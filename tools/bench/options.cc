@@ -313,11 +313,10 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   };
   add("operation", flags.operation,
       "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
-      "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (each rank sends to the next "
-      "one and receives from the previous one); between rank 0 and rank 1: latency (half of a "
-      "round trip), bandwidth (a window of messages), bibandwidth (one in each direction at once); "
-      "rate (messages of each rank of the first half to its partner in the second); several with "
-      "commas. pairs: every link between hosts, and which host or link differs");
+      "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (to the next, from the "
+      "previous one); between ranks 0 and 1: latency, bandwidth (a window of messages), "
+      "bibandwidth (both directions at once); rate (the first half to the second half of the "
+      "ranks); several with commas; pairs (every link between hosts)");
   command.add_flag("--one-way", flags.one_way,
                    "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
                    "and the latency of one: half of its round trip; also with --device cuda");

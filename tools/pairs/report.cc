@@ -95,12 +95,12 @@ void print_limits_of(const Survey& survey) {
   }
 }
 
-Json side_of(const Finding::Side& side) {
-  return {{"out", side.out}, {"links", side.links}, {"value", side.value}};
-}
-
 double with_steps(double value, double steps) {
   return std::round(value * steps) / steps;
+}
+
+Json side_of(const Finding::Side& side) {
+  return {{"out", side.out}, {"links", side.links}, {"value", with_steps(side.value, 1e6)}};
 }
 
 std::string_view name_of(Finding::Kind kind) {
@@ -120,7 +120,7 @@ Json json_of(const Finding& finding, const Survey& survey, const Words& words) {
   if (finding.kind == Finding::Kind::link) json["to_rank"] = rank_of(finding.other);
   json["from"] = side_of(finding.from);
   if (finding.quantity == Quantity::bandwidth) json["to"] = side_of(finding.to);
-  json["others"] = finding.others;
+  json["others"] = with_steps(finding.others, 1e6);
   json["text"] = words.sentence(finding);
   return json;
 }
@@ -180,11 +180,12 @@ Json tail_of(const Survey& survey, const Words& words) {
   for (const Survey::Judgement& judgement : survey.judgements())
     scales.push_back({{"quantity", tools::name_of(judgement.quantity)},
                       {"links", tools::name_of(judgement.where)},
-                      {"median", judgement.scale.median},
-                      {"deviation", judgement.scale.deviation},
-                      {"limit", std::isfinite(judgement.scale.limit) ? Json(judgement.scale.limit)
-                                                                     : Json(nullptr)},
-                      {"worst", judgement.scale.worst}});
+                      {"median", with_steps(judgement.scale.median, 1e6)},
+                      {"deviation", with_steps(judgement.scale.deviation, 1e6)},
+                      {"limit", std::isfinite(judgement.scale.limit)
+                                    ? Json(with_steps(judgement.scale.limit, 1e6))
+                                    : Json(nullptr)},
+                      {"worst", with_steps(judgement.scale.worst, 1e6)}});
   for (const Finding& finding : survey.findings())
     findings.push_back(json_of(finding, survey, words));
   return {{"scales", std::move(scales)}, {"findings", std::move(findings)}};
