@@ -59,7 +59,7 @@ double Link::latency(int peer, bool first) {
   for (std::size_t trip = 0;; ++trip) {
     const auto sent = Clock::now();
     const bool ends =
-        trip + 1 == untimed + pair_round_trips || (trip > untimed && sent - begin > time_);
+        trip + 1 == untimed + pair_round_trips || (trip > untimed && sent - begin > time_ / 2);
     say(peer, ends ? last : more);
     hear(peer);
     if (trip >= untimed)
