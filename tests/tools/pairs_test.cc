@@ -230,6 +230,15 @@ TEST_CASE("several hosts and links are named apart") {
         Sentences{"host d (rank 3): 0.3 GB/s to 4 of 5 other hosts, others 1 GB/s"});
 }
 
+TEST_CASE("one link alone says nothing of a host") {
+  // As when a run ended early.
+  Network network(4);
+  for (const std::size_t other : {0, 1, 2})
+    network.slow(3, other, std::nan("")).slow(other, 3, std::nan(""));
+  network.slow(3, 0, 0.1);
+  CHECK(network.findings() == Sentences{"link d (rank 3) -> a (rank 0): 0.1 GB/s, others 1 GB/s"});
+}
+
 TEST_CASE("two hosts have nothing to be compared with") {
   CHECK(Network(2).slow(0, 1, 0.001).far(0, 1, 5000).findings().empty());
 }
@@ -265,6 +274,8 @@ TEST_CASE("a good measurement clears a suspect") {
   // What is no measurement clears nothing.
   survey.add({1, 3}, {0, 0, std::nan("")});
   CHECK(survey.findings().size() == 1);
+  CHECK(survey.of(Quantity::latency).at(1, 3) == 100);
+  CHECK(survey.of(Quantity::bandwidth).at(1, 3) == 1);
   CHECK(survey.scale(Quantity::latency, Where::between).worst == 110);
   survey.add({0, 2}, {50, 1, 1});
   survey.update_medians();

@@ -29,9 +29,9 @@
 namespace rondo::tools {
 namespace {
 
-// A busy host can spoil any single measurement. So many more must agree before a name is given: of
-// a host, whose links speak for each other, and of a link alone.
-constexpr std::size_t most_again = 2, most_again_alone = 5;
+// A busy host can spoil any single measurement. So many must agree before a name is given: to a
+// host, whose links speak for each other, and to a link alone.
+constexpr std::size_t enough = 3, enough_alone = 6;
 constexpr std::size_t most_misses_shown = 10;
 
 Thresholds thresholds_of(const BenchOptions& bench, const PairsOptions& options) {
@@ -76,7 +76,8 @@ class Pairs {
   const Words words_;
   Survey survey_;  // grows on rank 0 only
   Link link_;
-  std::size_t round_ = 0, again_ = 0;
+  std::size_t round_ = 0;
+  std::size_t passes_ = 0;  // how often the pairs were measured that are still suspects
 };
 
 void Pairs::check() const {
@@ -146,15 +147,14 @@ void Pairs::keep(const Round& round, std::span<const PairValues> values) {
     const auto [first, second] = round[i];
     survey_.add(round[i], values[i]);
     for (const Measured& measured :
-         {Measured{first, second, again_, round_, values[i].forward, values[i].latency_us},
-          Measured{second, first, again_, round_, values[i].back, values[i].latency_us}})
+         {Measured{first, second, passes_, round_, values[i].forward, values[i].latency_us},
+          Measured{second, first, passes_, round_, values[i].back, values[i].latency_us}})
       session_.record().add(row_of(measured, survey_, words_));
   }
-  if (again_ > 0) survey_.count_again(round.size());
+  if (passes_ > 0) survey_.count_again(round.size());
   session_.record().store();
 }
 
-// Each call is one more measurement of its pairs.
 bool Pairs::measure(const std::vector<Round>& rounds, std::string_view what) {
   std::size_t done = 0;
   for (const Round& round : rounds) {
@@ -166,7 +166,7 @@ bool Pairs::measure(const std::vector<Round>& rounds, std::string_view what) {
     session_.deliver([&] { keep(round, values); });
     if (!session_.goes_on()) return false;
   }
-  ++again_;
+  ++passes_;
   session_.progress().erase();
   return true;
 }
@@ -196,9 +196,9 @@ bool Pairs::measure_all() {
     if (!measure(rounds, "pairs once more")) return false;
     survey_.fix_scales();
   }
-  for (std::size_t again = 1; again <= most_again_alone; ++again) {
+  while (passes_ < enough_alone) {
     const std::vector<Pair> suspects =
-        agree(again <= most_again ? survey_.suspects() : survey_.single_suspects());
+        agree(passes_ < enough ? survey_.suspects() : survey_.single_suspects());
     if (suspects.empty()) break;
     if (!measure(rounds_of(ends_, suspects), "suspects once more")) return false;
   }

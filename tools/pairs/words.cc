@@ -42,7 +42,7 @@ std::string Words::about_link(const Finding& finding) const {
   std::string text =
       fmt::format("link {}: {}", link(finding.quantity, finding.subject, finding.other),
                   value_of(finding.quantity, finding.from.value));
-  if (finding.quantity == Quantity::bandwidth)
+  if (finding.quantity == Quantity::bandwidth && !std::isnan(finding.to.value))
     text += fmt::format(", back {}", value_of(finding.quantity, finding.to.value));
   return text;
 }
