@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/launchers/run-on.sh over network namespaces: `ip netns exec` stands for ssh.
+Usage: run_on_test.py PATH_OF_RONDO [unittest arguments]"""
+
+from case import VICTIM, LauncherCase, main
+from stage import EXAMPLES
+
+
+class RunOn(LauncherCase):
+    def launch(self, size, threshold):
+        return self.stage.run([EXAMPLES / "run-on.sh", "node0,node1,node2,node3", "rondo", "bench", "-b", size, "-e", size,
+                               "--min-bandwidth", threshold], REACH="ip netns exec")
+
+    def test_passed(self):
+        self.check_passed()
+
+    def test_missed(self):
+        self.assertEqual(self.check_missed(), [1])
+
+    def test_killed(self):
+        with self.subTest("the status is that of the rank that was killed"):
+            self.assertEqual(self.check_killed(says=f"run-on.sh: rank {VICTIM} on node{VICTIM} ended with status 137"), [137])
+
+
+if __name__ == "__main__":
+    main()
