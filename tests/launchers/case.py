@@ -13,7 +13,7 @@ GOOD, TOO_MUCH = "0.001", "100"
 SHORT, LONG = "256K", "64M"
 MISSED = "256 KiB f32 sum"
 # The last line before the first row: all ranks have joined, and are measuring.
-MEASURING = "algbw"
+MEASURING = "(GB/s)"
 VICTIM = 2
 
 PROGRAM = ""
