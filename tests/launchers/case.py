@@ -37,7 +37,7 @@ class LauncherCase(unittest.TestCase):
             self.assertEqual(set(statuses), {0}, run.output)
             # One table, not one for each rank: the ranks have joined.
             self.assertEqual(run.output.count("# rondo "), 1, run.output)
-            self.assertIn(f" over tcp, {ranks} ranks", run.output)
+            self.assertIn(f"tcp, {ranks} ranks", run.output)
             self.assertIn("# Wrong elements       : 0 OK", run.output)
             return run.output
 

@@ -29,7 +29,9 @@ class OpenMpi(LauncherCase):
         self.assertEqual(self.check_missed(), [1])
 
     def test_killed(self):
-        self.assertEqual(self.check_killed(says=f"rank {VICTIM} .*on node node{VICTIM} exited on signal 9"), [137])
+        # mpirun reports whichever rank it hears of first.
+        [status] = self.check_killed(says=f"rank {VICTIM} .*on node node{VICTIM} exited on signal 9|lost rank {VICTIM}")
+        self.assertIn(status, (3, 128 + 9))
 
 
 @unittest.skipUnless(shutil.which(MPICH), f"{MPICH} is not installed (Debian: mpich)")

@@ -82,13 +82,17 @@ class Stage:
         table = self.folder / "hosts"
         table.write_text("127.0.0.1 localhost\n" + "".join(f"{host.address()} {name}\n" for name, host in self.hosts.items()))
         mount("--bind", table, "/etc/hosts")
+        # No host reaches a name server, and some programs would wait for one.
+        switch = self.folder / "nsswitch.conf"
+        switch.write_text("hosts: files\npasswd: files\ngroup: files\n")
+        mount("--bind", switch, "/etc/nsswitch.conf")
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "rondo").symlink_to(os.path.abspath(program))
         (self.folder / "user").mkdir(0o700)
         self.program = os.path.realpath(program)
 
     def close(self) -> None:
-        subprocess.run(["umount", "/etc/hosts"], check=True)
+        subprocess.run(["umount", "/etc/hosts", "/etc/nsswitch.conf"], check=True)
         subprocess.run(["umount", "--lazy", "/run"], check=True)
         self._network.close()
         self._folder.cleanup()
@@ -103,6 +107,7 @@ class Stage:
         file = pathlib.Path(path)
         assert file.is_relative_to(SECRETS), path
         file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(0o600)
         file.write_text(secrets.token_hex(32) + "\n")
 
     def variables(self, **changes: str) -> dict[str, str]:
