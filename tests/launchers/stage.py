@@ -58,6 +58,14 @@ def enter() -> None:
         skip(str(reason))
 
 
+def alias(host: str, name: str) -> None:
+    """Gives a host of the stage one more name."""
+    with open("/etc/hosts", "r+") as table:
+        names = {line.split()[1]: line.split()[0] for line in table}
+        if name not in names:
+            table.write(f"{names[host]} {name}\n")
+
+
 def mount(*arguments) -> None:
     subprocess.run(["mount", *map(str, arguments)], check=True)
 
@@ -97,11 +105,6 @@ class Stage:
         self._network.close()
         self._folder.cleanup()
 
-    def alias(self, name: str, host: str) -> None:
-        """Gives a host one more name."""
-        with open("/etc/hosts", "a") as table:
-            table.write(f"{self.hosts[host].address()} {name}\n")
-
     def secret(self, path: str) -> None:
         """Writes a secret to a file under /run/secrets."""
         file = pathlib.Path(path)
@@ -135,6 +138,7 @@ class Run:
         self._mark = secrets.token_hex(8)
         self._output = open(stage.folder / f"output-{self._mark}", "w+b")
         self._processes: list[subprocess.Popen] = []
+        self.logs: list[pathlib.Path] = []  # files to which this run writes, besides its output
 
     def __enter__(self) -> "Run":
         return self
@@ -160,15 +164,21 @@ class Run:
                 raise AssertionError(f"not within {seconds:g} s: {what}\n{self.output}")
             time.sleep(0.05)
 
+    def _has_said(self, text: str) -> bool:
+        return text in self.output or any(log.exists() and text in log.read_text(errors="replace") for log in self.logs)
+
+    def _has_ended(self) -> bool:
+        return all(process.poll() is not None for process in self._processes)
+
     def until_said(self, text: str, seconds: float = SECONDS) -> None:
-        self.until(lambda: text in self.output or all(process.poll() is not None for process in self._processes), seconds, f"{text!r} is written")
-        if text not in self.output:
+        self.until(lambda: self._has_said(text) or self._has_ended(), seconds, f"{text!r} is written")
+        if not self._has_said(text):
             raise AssertionError(f"ended without {text!r}\n{self.output}")
 
     def finish(self, seconds: float = SECONDS) -> list[int]:
         """Waits for the end of the commands, then of everything that they have started. Returns the
         exit statuses of the commands."""
-        self.until(lambda: all(process.poll() is not None for process in self._processes), seconds, "the launcher ends")
+        self.until(self._has_ended, seconds, "the launcher ends")
         self.until(lambda: not self._pids(), 30, "all that the launcher has started ends")
         return [process.returncode for process in self._processes]
 
