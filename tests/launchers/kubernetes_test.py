@@ -112,7 +112,7 @@ class Job(LauncherCase):
         self.assertIn("[pod/rondo-preflight-0-abcde/rondo] # rondo ", self.check_passed())
 
     def test_missed(self):
-        self.assertEqual(self.check_missed(), [1])
+        self.assertEqual(self.check_missed()[0], [1])
 
     def test_killed(self):
         says = rf"(?s)/rondo\] rondo bench: rank 0: .*lost rank {VICTIM}.*rondo-preflight-{VICTIM}-abcde Error node{VICTIM}"
@@ -141,7 +141,7 @@ class PyTorchJob(LauncherCase):
 
     def test_missed(self):
         # The job succeeds or fails with its master, which is rank 0.
-        self.assertEqual(self.check_missed(), [1, 0, 0, 0])
+        self.assertEqual(self.check_missed()[0], [1, 0, 0, 0])
 
     def test_killed(self):
         self.assertEqual(self.check_killed(), [3, 3, -9, 3])
@@ -172,7 +172,7 @@ class MpiJob(LauncherCase):
         self.check_passed()
 
     def test_missed(self):
-        self.assertEqual(self.check_missed(), [1])
+        self.assertEqual(self.check_missed()[0], [1])
 
 
 if __name__ == "__main__":

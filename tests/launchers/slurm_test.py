@@ -6,17 +6,21 @@ Usage: slurm_test.py PATH_OF_RONDO [unittest arguments]"""
 from case import VICTIM, LauncherCase, main
 from stage import EXAMPLES
 
+JOB = "the job itself runs"
+
 
 class Slurm(LauncherCase):
     def launch(self, size, threshold):
-        return self.stage.run(["bash", EXAMPLES / "slurm.sbatch"], BYTES=size, MIN_BANDWIDTH=threshold, RONDO_TEST_SLURM_NODES=",".join(self.hosts),
+        return self.stage.run(["bash", EXAMPLES / "slurm.sbatch", "echo", JOB], BYTES=size, MIN_BANDWIDTH=threshold, RONDO_TEST_SLURM_NODES=",".join(self.hosts),
                               SLURM_JOB_ID="4711", SLURM_PROCID="0", SLURM_NTASKS="4", SLURM_JOB_NUM_NODES="4")
 
     def test_passed(self):
-        self.check_passed()
+        self.assertIn(JOB, self.check_passed())
 
     def test_missed(self):
-        self.assertEqual(self.check_missed(), [1])
+        statuses, output = self.check_missed()
+        self.assertEqual(statuses, [1])
+        self.assertNotIn(JOB, output)
 
     def test_killed(self):
         self.assertEqual(self.check_killed(says=f"3: rondo bench: rank 3: .*lost rank {VICTIM}"), [128 + 9])

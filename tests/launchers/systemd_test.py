@@ -52,7 +52,7 @@ class Preflight(LauncherCase):
 
     def test_missed(self):
         # Only the unit of rank 0 fails.
-        self.assertEqual(self.check_missed(), [1, 0, 0, 0])
+        self.assertEqual(self.check_missed()[0], [1, 0, 0, 0])
 
     def test_killed(self):
         self.assertEqual(self.check_killed(), [3, 3, -9, 3])

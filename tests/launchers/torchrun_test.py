@@ -23,19 +23,12 @@ class Torchrun(LauncherCase):
                                 for rank, host in enumerate(self.hosts)),
                               TORCHRUN=TORCHRUN, NODES="2", MASTER="node0", RANKS="2", RONDO_SECRET_FILE=f"{SECRETS}/rondo", OMP_NUM_THREADS="1")
 
-    def check_passed(self, ranks=4):
-        output = super().check_passed(ranks)
-        self.assertIn("ranks 2 to 3 on node1", output)
-
-    def check_missed(self):
-        statuses = super().check_missed()
-        self.assertEqual(statuses[0], 1)
-
     def test_passed(self):
-        self.check_passed()
+        self.assertIn("ranks 2 to 3 on node1", self.check_passed())
 
     def test_missed(self):
-        self.check_missed()
+        # Rank 0 is on node0. How the agent on node1 ends is up to torchrun.
+        self.assertEqual(self.check_missed()[0][0], 1)
 
     def test_killed(self):
         # Rank 2 is on node1.
