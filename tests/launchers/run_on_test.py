@@ -2,7 +2,9 @@
 """examples/launchers/run-on.sh over network namespaces: `ip netns exec` stands for ssh.
 Usage: run_on_test.py PATH_OF_RONDO [unittest arguments]"""
 
-from case import VICTIM, LauncherCase, main
+import signal
+
+from case import GOOD, LONG, MEASURING, VICTIM, LauncherCase, main
 from stage import EXAMPLES
 
 
@@ -22,6 +24,13 @@ class RunOn(Loop):
     def test_killed(self):
         # The status is that of the rank that was killed.
         self.assertEqual(self.check_killed(says=f"run-on.sh: rank {VICTIM} on node{VICTIM} ended with status 137"), [137])
+
+    def test_terminated(self):
+        """SIGTERM to the script ends every rank."""
+        with self.launch(LONG, GOOD) as run:
+            run.until_said(MEASURING)
+            run.terminate()
+            self.assertEqual(run.finish(), [128 + signal.SIGTERM])
 
 
 class Names(Loop):

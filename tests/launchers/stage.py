@@ -213,6 +213,11 @@ class Run:
     def kill(self, rank: int) -> None:
         os.kill(self.ranks()[rank], signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """Sends SIGTERM to the commands, not to what they have started."""
+        for process in self._processes:
+            process.terminate()
+
     def close(self) -> None:
         for pid in self._pids():
             try:
