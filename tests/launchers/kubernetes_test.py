@@ -140,8 +140,7 @@ class PyTorchJob(LauncherCase):
         self.check_passed()
 
     def test_missed(self):
-        # The job succeeds or fails with its master, which is rank 0.
-        self.assertEqual(self.check_missed()[0], [1, 0, 0, 0])
+        self.assertEqual(self.check_missed()[0], [1, 1, 1, 1])
 
     def test_killed(self):
         self.assertEqual(self.check_killed(), [3, 3, -9, 3])

@@ -51,8 +51,7 @@ class Preflight(LauncherCase):
         self.check_passed()
 
     def test_missed(self):
-        # Only the unit of rank 0 fails.
-        self.assertEqual(self.check_missed()[0], [1, 0, 0, 0])
+        self.assertEqual(self.check_missed()[0], [1, 1, 1, 1])
 
     def test_killed(self):
         self.assertEqual(self.check_killed(), [3, 3, -9, 3])

@@ -175,13 +175,15 @@ int Bench::verdict() const {
   int status = exit_fine;
   for (const Row& row : rows_) {
     if (row.wrong > 0) {
-      say("rondo bench: {}: {} wrong elements\n", describe_row(row), row.wrong);
+      if (session_.is_first())
+        say("rondo bench: {}: {} wrong elements\n", describe_row(row), row.wrong);
       status = exit_missed;
     }
     // A row without bytes has no bandwidth.
     if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) {
-      say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
-          describe_row(row), row.busbw, *options_.min_bandwidth);
+      if (session_.is_first())
+        say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
+            describe_row(row), row.busbw, *options_.min_bandwidth);
       status = exit_missed;
     }
   }
@@ -210,7 +212,7 @@ int Bench::run() {
   });
   const bool whole = measure_all();
   end(whole);
-  return session_.end(session_.is_first() ? verdict() : exit_fine);
+  return session_.end(verdict());
 }
 
 }  // namespace

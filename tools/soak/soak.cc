@@ -138,9 +138,6 @@ void Soak::tell(Series& series, const Row& row, double second) {
   for (const double us : row.times_us) series.times.add(us);
   series.at.push_back(second);
   series.p50_us.push_back(row.time.p50_us);
-  series.wrong += row.wrong;
-  series.name = describe_row(row);
-  if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) ++series.slow;
   Json json{{"second", std::round(second * 1e3) / 1e3}};
   // Members for each rank would make an hour of many ranks too large.
   Json members = row_of(session_.setting(), row);
@@ -172,6 +169,9 @@ bool Soak::measure_interval(Series& series) {
   maximum_over_ranks(session_.communicator(), agreed);
   series.cost = agreed[0];
   left_ = *options_.seconds - agreed[1];
+  series.name = describe_row(row);
+  series.wrong += row.wrong;
+  if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) ++series.slow;
   session_.deliver([&] { tell(series, row, second); });
   return session_.goes_on() && left_ > 0;
 }
@@ -229,12 +229,14 @@ int Soak::verdict() const {
   int status = exit_fine;
   for (const Series& series : series_) {
     if (series.wrong > 0) {
-      say("rondo bench: {}: {} wrong elements\n", series.name, series.wrong);
+      if (session_.is_first())
+        say("rondo bench: {}: {} wrong elements\n", series.name, series.wrong);
       status = exit_missed;
     }
     if (series.slow > 0) {
-      say("rondo bench: {}: {} of {} intervals below --min-bandwidth {:.4g}\n", series.name,
-          series.slow, series.at.size(), *options_.min_bandwidth);
+      if (session_.is_first())
+        say("rondo bench: {}: {} of {} intervals below --min-bandwidth {:.4g}\n", series.name,
+            series.slow, series.at.size(), *options_.min_bandwidth);
       status = exit_missed;
     }
   }
@@ -260,7 +262,7 @@ int Soak::run() {
   session_.deliver([&] {
     if (!session_.ended_early()) session_.record().finish();
   });
-  return session_.end(session_.is_first() ? verdict() : exit_fine);
+  return session_.end(verdict());
 }
 
 }  // namespace
