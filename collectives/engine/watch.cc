@@ -12,8 +12,10 @@ namespace rondo::engine {
 namespace {
 
 // A rank is named when it was the last in more than nine of ten calls, by more than a millisecond
-// and more than a fifth of the call.
-constexpr int window_calls = 100, least_times = 91;
+// and more than a fifth of the call. On a busy machine chance alone makes a rank so late for tenths
+// of a second.
+constexpr std::int64_t least_calls = 100;
+constexpr std::chrono::seconds least_time{5};
 constexpr milliseconds least_lateness{1};
 constexpr int least_share = 5;
 constexpr std::chrono::minutes between_warnings{1};
@@ -52,7 +54,10 @@ void Watch::heard_all(const Operation& operation) noexcept {
       const nanoseconds alone = now - only_since_;
       ++late_[rank].calls;
       late_[rank].waited += alone;
-      if (window_.candidate < 0) window_.candidate = only_;
+      if (window_.candidate < 0) {
+        window_.candidate = only_;
+        window_.since = now - alone;
+      }
       if (window_.candidate == only_) {
         ++window_.times;
         window_.late += alone;
@@ -67,7 +72,7 @@ std::optional<LateReport> Watch::ended(const Operation& operation) noexcept {
   if (std::exchange(watched_, watched_ == &operation ? nullptr : watched_) == &operation &&
       seen_again_)
     add(base::Clock::now());
-  if (operation.collective() == nullptr || ++window_.calls < window_calls) return std::nullopt;
+  if (operation.collective() == nullptr || ++window_.calls < least_calls) return std::nullopt;
   return judge_window();
 }
 
@@ -79,17 +84,20 @@ void Watch::add(base::TimePoint now) noexcept {
   window_.all += time;
 }
 
+bool Watch::Window::is_late() const noexcept {
+  return 10 * times > 9 * calls &&
+         late / times > std::max<nanoseconds>(least_lateness, all / calls / least_share);
+}
+
+// The clock is read only while a rank is late.
 std::optional<LateReport> Watch::judge_window() noexcept {
+  const base::TimePoint now = window_.is_late() ? base::Clock::now() : base::TimePoint::min();
+  if (window_.is_late() && now < window_.since + least_time) return std::nullopt;
   const Window window = std::exchange(window_, {});
-  if (window.times < least_times || !window.warns) return std::nullopt;
-  const LateReport report{window.candidate, window.times, window.calls,
-                          window.late / window.times, window.all / window.calls};
-  if (report.each <= std::max<nanoseconds>(least_lateness, report.call_time / least_share))
-    return std::nullopt;
-  const base::TimePoint now = base::Clock::now();
-  if (now < next_warning_) return std::nullopt;
+  if (!window.is_late() || !window.warns || now < next_warning_) return std::nullopt;
   next_warning_ = now + between_warnings;
-  return report;
+  return LateReport{window.candidate, window.times, window.calls,
+                    window.late / window.times};
 }
 
 }  // namespace rondo::engine

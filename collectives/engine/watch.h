@@ -35,9 +35,8 @@ struct Standing {
 // A rank that was the last all the time.
 struct LateReport {
   int rank = 0;
-  int times = 0, calls = 0;  // it was the last in so many calls, of so many
-  nanoseconds each{};        // how long this rank waited for it alone, in the mean
-  nanoseconds call_time{};   // how long this rank waited in a call, in the mean
+  std::int64_t times = 0, calls = 0;  // it was the last in so many calls, of so many
+  nanoseconds each{};                 // how long this rank waited for it alone, in the mean
 };
 
 class Watch {
@@ -70,9 +69,13 @@ class Watch {
   // The calls since the last verdict about them. The first rank that is late is the only one that
   // can be late nearly always, so only its calls are counted.
   struct Window {
-    int calls = 0, times = 0, candidate = -1;
+    std::int64_t calls = 0, times = 0;
+    int candidate = -1;
     bool warns = false;
+    base::TimePoint since;  // the first call in which it was late
     nanoseconds late{}, all{};
+
+    bool is_late() const noexcept;
   };
 
   void add(base::TimePoint now) noexcept;
