@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// record := host:string name:string share transports:u8 {name:string address:string}* settings costs:u8
+// record := host:string name:string share transports:u8 {name:string address:string}* settings
+// costs:u8
 //           constants?
 // share: lib/core_share.h. settings: lib/settings.h. costs: a CostSource; with `given`, seven f64
 // follow. Ranks other than 0 write costs too, but nobody uses theirs.

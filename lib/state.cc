@@ -113,9 +113,11 @@ void CommunicatorState::check_options() const {
     throw Error(Errc::invalid_argument,
                 fmt::format("ranks_on_host is {}, it must be at least 0", options_.ranks_on_host));
   if (options_.metrics_period.count() < 0)
-    throw Error(Errc::invalid_argument, fmt::format("metrics_period is {} ms, it must be more than 0",
-                                                    options_.metrics_period.count()));
-  if (!options_.metrics.empty()) static_cast<void>(metrics::path_of(options_.metrics, place_.rank_outside(place_.rank)));
+    throw Error(Errc::invalid_argument,
+                fmt::format("metrics_period is {} ms, it must be more than 0",
+                            options_.metrics_period.count()));
+  if (!options_.metrics.empty())
+    static_cast<void>(metrics::path_of(options_.metrics, place_.rank_outside(place_.rank)));
   if (options_.plan_constants && !is_sane(*options_.plan_constants))
     throw Error(Errc::invalid_argument, "plan_constants are out of range (docs/planner.md): " +
                                             format_constants(*options_.plan_constants));

@@ -10,6 +10,7 @@
 #include <rondo/error.h>
 
 #include "base/log.h"
+#include "lib/metrics/path.h"
 
 #include "lib/state.h"
 
@@ -45,14 +46,14 @@ void CommunicatorState::late(const engine::LateReport& report) {
   const auto rank = static_cast<std::size_t>(report.rank);
   base::log_line(
       base::LogLevel::warning,
-      fmt::format("rank {} has waited for rank {} (host {}) alone in {} of its last {} collectives, "
-                  "{:.3g} ms each in the mean, when all others of which it hears had called. Look on "
-                  "that host for more work than elsewhere, other programs on its cores, a slow "
-                  "processor or GPU, or slow input (docs/metrics.md)",
-                  place_.rank, report.rank,
-                  rank < host_names_.size() ? host_names_[rank] : "unknown", report.times,
-                  report.calls,
-                  std::chrono::duration<double, std::milli>(report.each).count()));
+      fmt::format(
+          "rank {} has waited for rank {} (host {}) alone in {} of its last {} collectives, "
+          "{:.3g} ms each in the mean, when all others of which it hears had called. Look on "
+          "that host for more work than elsewhere, other programs on its cores, a slow "
+          "processor or GPU, or slow input (docs/metrics.md)",
+          place_.rank, report.rank, rank < host_names_.size() ? host_names_[rank] : "unknown",
+          report.times, report.calls,
+          std::chrono::duration<double, std::milli>(report.each).count()));
 }
 
 void CommunicatorState::begin_metrics() {

@@ -295,8 +295,8 @@ Standing ScheduledLane::standing(const Operation& operation, bool wants_only) {
   for (const schedules::ProgramPeer& peer : program.peers())
     if (peer.tells && channel(peer.rank).heard != operation.number) result.only = peer.rank;
   // Where all hear all, one of them warns.
-  result.warns = program.tellers() + 1 != channels_.size() ||
-                 options_.rank == (result.only == 0 ? 1 : 0);
+  result.warns =
+      program.tellers() + 1 != channels_.size() || options_.rank == (result.only == 0 ? 1 : 0);
   return result;
 }
 

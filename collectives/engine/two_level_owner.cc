@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/engine/direct_owner.h"
+
 namespace rondo::engine {
 
 namespace {

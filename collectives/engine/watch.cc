@@ -96,8 +96,7 @@ std::optional<LateReport> Watch::judge_window() noexcept {
   const Window window = std::exchange(window_, {});
   if (!window.is_late() || !window.warns || now < next_warning_) return std::nullopt;
   next_warning_ = now + between_warnings;
-  return LateReport{window.candidate, window.times, window.calls,
-                    window.late / window.times};
+  return LateReport{window.candidate, window.times, window.calls, window.late / window.times};
 }
 
 }  // namespace rondo::engine

@@ -156,8 +156,8 @@ typedef struct rondo_options {
   const char* wait;      /* "auto", "spin" or "sleep": how this rank waits for others */
   /* The planner's constants themselves, which come before the file. NULL: not set. */
   const struct rondo_constants* plan_constants;
-  const char* metrics;         /* a file for Prometheus: see docs/metrics.md */
-  uint64_t metrics_period_ms;  /* 0: not set */
+  const char* metrics;        /* a file for Prometheus: see docs/metrics.md */
+  uint64_t metrics_period_ms; /* 0: not set */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
@@ -209,8 +209,9 @@ RONDO_C_API rondo_status rondo_describe_peer(rondo_communicator* communicator, i
 RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text,
                                        size_t capacity);
 
-/* Counters since rondo_connect(). Bytes are payload bytes of this rank. Times are those in which the
- * oldest operation was under way, by what it waited for: rondo::WaitCause says what each means. */
+/* Counters since rondo_connect(). Bytes are payload bytes of this rank. Times are those in which
+ * the oldest operation was under way, by what it waited for: rondo::WaitCause says what each means.
+ */
 typedef struct rondo_statistics {
   size_t bytes; /* sizeof(rondo_statistics), set by the caller */
   uint64_t operations;

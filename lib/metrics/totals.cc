@@ -53,8 +53,7 @@ std::string escaped(std::string_view text) {
 
 std::string number(std::uint64_t value, bool seconds) {
   constexpr std::uint64_t second = 1'000'000'000;
-  return seconds ? fmt::format("{}.{:09}", value / second, value % second)
-                 : std::to_string(value);
+  return seconds ? fmt::format("{}.{:09}", value / second, value % second) : std::to_string(value);
 }
 
 std::uint64_t count_of(nanoseconds time) noexcept {
@@ -80,9 +79,8 @@ void Totals::add(const Sample& sample, Labels& labels, bool is_open) {
     const std::string tail = fmt::format(",tag=\"{}\"", escaped(tag));
     for (std::size_t kind = 0; kind < entry.operations.size(); ++kind)
       if (entry.operations[kind] != 0)
-        value(Series::operations,
-              fmt::format("{},operation=\"{}\"{}", rank, name_of_kind(kind), tail)) +=
-            entry.operations[kind];
+        value(Series::operations, fmt::format("{},operation=\"{}\"{}", rank, name_of_kind(kind),
+                                              tail)) += entry.operations[kind];
     for (std::size_t cause = 0; cause < entry.waited.size(); ++cause)
       if (entry.waited[cause].count() != 0)
         value(Series::waited, fmt::format("{},cause=\"{}\"{}", rank,
@@ -104,8 +102,8 @@ void Totals::add(const Sample& sample, Labels& labels, bool is_open) {
   for (std::size_t late = 0; late < s.late_ranks.size(); ++late) {
     if (s.late_ranks[late].calls == 0) continue;
     const int of_world = late < sample.ranks.size() ? sample.ranks[late] : static_cast<int>(late);
-    const std::string who = fmt::format("{},late_rank=\"{}\"", rank,
-                                        labels.late_ranks.of(std::to_string(of_world)));
+    const std::string who =
+        fmt::format("{},late_rank=\"{}\"", rank, labels.late_ranks.of(std::to_string(of_world)));
     value(Series::late_calls, who) += s.late_ranks[late].calls;
     value(Series::late_time, who) += count_of(s.late_ranks[late].waited);
   }

@@ -49,7 +49,8 @@ TEST_CASE("a frame that tells of its sender's call needs nothing from others") {
         told += tellers;
       }
       INFO(name_of(algorithm) << " " << name_of(operation) << " of " << size);
-      // In two levels the frames between hosts come after rounds that a host of one rank leaves out.
+      // In two levels the frames between hosts come after rounds that a host of one rank leaves
+      // out.
       CHECK((told > 0 || algorithm == Algorithm::two_level));
     }
   });

@@ -86,9 +86,8 @@ TEST_CASE("in a ring the next rank counts the late one, and nobody counts ranks 
   std::vector<Statistics> seen(size);
   LateCalls calls(size);
   run_communicators(setup_of(Over::tcp, size, "ring"), "ring", [&](Communicator& c, int rank) {
-    calls.run(c, rank, [&](Communicator& mine) {
-      return mine.statistics().late_ranks[late].calls >= 20;
-    });
+    calls.run(c, rank,
+              [&](Communicator& mine) { return mine.statistics().late_ranks[late].calls >= 20; });
     seen[static_cast<std::size_t>(rank)] = c.statistics();
   });
   CHECK(seen[0].late_ranks[1].calls == 0);  // rank 0 hears rank 2 only
@@ -103,9 +102,8 @@ TEST_CASE("in two levels the ranks of its host count the late one") {
   std::vector<Statistics> seen(size);
   LateCalls calls(size, beside);
   run_communicators(setup, "two levels", [&](Communicator& c, int rank) {
-    calls.run(c, rank, [&](Communicator& mine) {
-      return mine.statistics().late_ranks[late].calls >= 20;
-    });
+    calls.run(c, rank,
+              [&](Communicator& mine) { return mine.statistics().late_ranks[late].calls >= 20; });
     seen[static_cast<std::size_t>(rank)] = c.statistics();
   });
   CHECK(seen[0].late_ranks[late].calls == 0);
@@ -114,16 +112,14 @@ TEST_CASE("in two levels the ranks of its host count the late one") {
 }
 
 TEST_CASE("a rank that is late all the time is named once, by one rank") {
-  const auto [over, algorithm] =
-      GENERATE(std::pair(Over::shm, ""), std::pair(Over::tcp, "star"));
+  const auto [over, algorithm] = GENERATE(std::pair(Over::shm, ""), std::pair(Over::tcp, "star"));
   constexpr int size = 3;
   const StandardError error;
   const std::string line = "has waited for rank 2 (host ";
   LateCalls calls(size);
   run_communicators(setup_of(over, size, algorithm), "late", [&](Communicator& c, int rank) {
     int more = 150;
-    calls.run(c, rank,
-              [&](Communicator&) { return times(error.text(), line) > 0 && --more == 0; });
+    calls.run(c, rank, [&](Communicator&) { return times(error.text(), line) > 0 && --more == 0; });
   });
   INFO(error.text());
   CHECK(times(error.text(), line) == 1);

@@ -64,16 +64,22 @@ TEST_CASE("metrics: a path that cannot be names variable, value and remedy") {
 TEST_CASE("metrics: label values are escaped, and counters with the same labels are added up") {
   metrics::Totals totals;
   metrics::Totals::Labels labels;
-  totals.add(sample_of("a\\\"\x01" "b"), labels, true);
-  totals.add(sample_of("a\\\"\x01" "b"), labels, false);
+  totals.add(sample_of("a\\\"\x01"
+                       "b"),
+             labels, true);
+  totals.add(sample_of("a\\\"\x01"
+                       "b"),
+             labels, false);
   totals.add(sample_of("a", 1), labels, true);
   const std::string text = totals.text();
   INFO(text);
   CHECK(contains(text, "# HELP rondo_operations_total "));
   CHECK(contains(text, "# TYPE rondo_operations_total counter\n"));
-  CHECK(contains(text, "rondo_operations_total{rank=\"0\",operation=\"all_reduce\","
-                       "tag=\"a\\\\\\\" b\"} 2\n"));
-  CHECK(contains(text, "rondo_operations_total{rank=\"1\",operation=\"all_reduce\",tag=\"a\"} 1\n"));
+  CHECK(contains(text,
+                 "rondo_operations_total{rank=\"0\",operation=\"all_reduce\","
+                 "tag=\"a\\\\\\\" b\"} 2\n"));
+  CHECK(
+      contains(text, "rondo_operations_total{rank=\"1\",operation=\"all_reduce\",tag=\"a\"} 1\n"));
   CHECK(contains(text, "rondo_communicators{rank=\"0\"} 1\n"));
   CHECK_FALSE(contains(text, "rondo_late_calls_total"));
 }
@@ -84,8 +90,7 @@ TEST_CASE("metrics: tags and late ranks of all communicators are bounded") {
   for (int i = 0; i < 50; ++i) {
     metrics::Sample sample = sample_of(std::to_string(i).c_str());
     sample.statistics.late_ranks.resize(200);
-    for (LateRank& late : sample.statistics.late_ranks)
-      late = {1, std::chrono::milliseconds{1500}};
+    for (LateRank& late : sample.statistics.late_ranks) late = {1, std::chrono::milliseconds{1500}};
     totals.add(sample, labels, false);
   }
   const std::string text = totals.text();
