@@ -71,9 +71,10 @@ TEST_CASE("the rank that calls last is counted, with the time that the others wa
   });
   INFO(name_of(over) << " " << algorithm);
   REQUIRE(of_rank_0.late_ranks.size() == size);
-  // Rank 2 is missing whenever rank 1 is, so rank 1 is never the only one.
+  // Rank 2 is missing whenever rank 1 is, so rank 1 is never the only one, unless its first frame
+  // takes a longer way than that of rank 2, to open a connection.
   CHECK(of_rank_0.late_ranks[0].calls == 0);
-  CHECK(of_rank_0.late_ranks[1].calls == 0);
+  CHECK(of_rank_0.late_ranks[1].calls <= (over == Over::shm ? 0 : wanted / 10));
   CHECK(of_rank_0.late_ranks[late].waited >= wanted * lateness / 5);
   const auto ranks = of_rank_0.waited[static_cast<std::size_t>(WaitCause::ranks)];
   CHECK(ranks >= of_rank_0.late_ranks[late].waited);

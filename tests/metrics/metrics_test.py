@@ -147,9 +147,10 @@ class Metrics(unittest.TestCase):
         self.assertEqual(self.names(), [])
 
     def test_a_file_that_cannot_be_written_is_told_once(self):
-        errors = self.end(self.start("gone"))
+        os.mkdir(os.path.join(self.folder, "here"))
+        errors = self.end(self.start("gone", pattern="here/job.prom"))
         for rank in range(2):
-            line = f"rondo warning: the metrics cannot be written to {self.folder}/job.{rank}.prom: No such file or directory"
+            line = f"rondo warning: the metrics cannot be written to {self.folder}/here/job.{rank}.prom: No such file or directory"
             self.assertEqual(errors.count(line), 1, errors)
 
     def test_a_folder_that_does_not_exist_is_an_error(self):
