@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank that calls later than the others is found, and nobody else is blamed.
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -33,17 +34,18 @@ class LateCalls {
 
   template <class Enough>
   void run(Communicator& c, int rank, const Enough& enough) {
+    std::vector<float> values(64);
+    const Buffer both{values.data(), values.size(), DType::f32};
     for (int call = 1; call <= most; ++call) {
-      float value = rank == judge_ && enough(c) ? 1 : 0;
+      std::ranges::fill(values, rank == judge_ && enough(c) ? 1 : 0);
       if (rank == late_) {
         while (called_ < call * late_) std::this_thread::yield();
         std::this_thread::sleep_for(lateness);
       }
-      const Work work =
-          c.all_reduce({&value, 1, DType::f32}, {&value, 1, DType::f32}, ReduceOp::max);
+      const Work work = c.all_reduce(both, both, ReduceOp::max);
       if (rank != late_) ++called_;
       work.wait();
-      if (value == 1) return;
+      if (values[0] == 1) return;
     }
     expect(false, "the late rank was not found");
   }
@@ -86,13 +88,20 @@ TEST_CASE("in a ring the next rank counts the late one, and nobody counts ranks 
   constexpr int size = 3, late = size - 1;
   std::vector<Statistics> seen(size);
   LateCalls calls(size);
-  run_communicators(setup_of(Over::tcp, size, "ring"), "ring", [&](Communicator& c, int rank) {
+  Setup setup = setup_of(Over::tcp, size, "ring");
+  setup.options.segment_bytes = 64;  // a rank gets several frames before the late one has called
+  setup.options.depth = 4;
+  run_communicators(setup, "ring", [&](Communicator& c, int rank) {
     calls.run(c, rank,
               [&](Communicator& mine) { return mine.statistics().late_ranks[late].calls >= 20; });
     seen[static_cast<std::size_t>(rank)] = c.statistics();
   });
   CHECK(seen[0].late_ranks[1].calls == 0);  // rank 0 hears rank 2 only
   CHECK(seen[1].late_ranks[late].calls == 0);
+  // Rank 0 has called, so what rank 1 lacks counts as transfer.
+  const auto& waited = seen[1].waited;
+  CHECK(4 * waited[static_cast<std::size_t>(WaitCause::transfer)] >
+        waited[static_cast<std::size_t>(WaitCause::ranks)]);
 }
 
 TEST_CASE("in two levels the ranks of its host count the late one") {
