@@ -18,6 +18,7 @@
 #include "tools/output.h"
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
+#include "tools/text.h"
 
 namespace rondo::tools {
 namespace {
@@ -45,6 +46,7 @@ class Bench {
   bool measure_size(std::uint64_t bytes, bool in_place_too);
   double measure_ceiling(const Row& row);
   void end(bool whole);
+  bool judge(const Row& row) const;
   int verdict() const;
 
   Session& session_;
@@ -143,20 +145,30 @@ bool Bench::measure_all() {
   return true;
 }
 
+// Reports what is wrong with a row. Returns whether nothing is.
+bool Bench::judge(const Row& row) const {
+  bool good = row.wrong == 0;
+  if (!good) say("rondo bench: {}: {} wrong elements\n", describe_row(row), row.wrong);
+  // A row without bytes has no bandwidth.
+  const bool bounded = options_.min_bandwidth && row.bytes > 0 && row.operation.has_bandwidth();
+  if (bounded && row.busbw < *options_.min_bandwidth) {
+    say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
+        describe_row(row), row.busbw, *options_.min_bandwidth);
+    good = false;
+  }
+  const double p50 = (row.latency ? *row.latency : row.time).p50_us;
+  if (options_.max_latency && row.operation.has_latency() && p50 > *options_.max_latency * 1e6) {
+    say("rondo bench: {}: p50 of {}, above --max-latency {}\n", describe_row(row),
+        format_seconds(p50 / 1e6), format_seconds(*options_.max_latency));
+    good = false;
+  }
+  return good;
+}
+
 int Bench::verdict() const {
   int status = exit_fine;
-  for (const Row& row : rows_) {
-    if (row.wrong > 0) {
-      say("rondo bench: {}: {} wrong elements\n", describe_row(row), row.wrong);
-      status = exit_missed;
-    }
-    // A row without bytes has no bandwidth.
-    if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) {
-      say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
-          describe_row(row), row.busbw, *options_.min_bandwidth);
-      status = exit_missed;
-    }
-  }
+  for (const Row& row : rows_)
+    if (!judge(row)) status = exit_missed;
   return status;
 }
 
