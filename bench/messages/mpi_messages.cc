@@ -138,8 +138,7 @@ int run(char** argv) {
   for (const std::string& operation : plan.operations)
     for (const std::size_t bytes : plan.sizes) {
       const double p50 = measure(pair, plan, operation, static_cast<int>(bytes));
-      if (rank == 0)
-        std::printf("%s %zu %.4f\n", operation.c_str(), bytes, p50);
+      if (rank == 0) std::printf("%s %zu %.4f\n", operation.c_str(), bytes, p50);
     }
   return 0;
 }

@@ -308,11 +308,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("operation", flags.operation,
       "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
       "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (each rank sends to the next "
-      "one and receives from the previous one); between rank 0 and rank 1: latency (half of a "
-      "round trip), bandwidth (a window of messages), bibandwidth (a window in each direction at "
-      "once; the bandwidth is the sum of both); rate (a window from each rank of the first half to "
-      "its partner in the second, all at once; bandwidth and messages per second are those of all "
-      "pairs together); several with commas");
+      "one and receives from the previous one); messages between two ranks: latency, bandwidth, "
+      "bibandwidth (in both directions at once); between many pairs of ranks: rate; several with "
+      "commas");
   command.add_flag("--one-way", flags.one_way,
                    "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
                    "and the latency of one: half of its round trip; also with --device cuda");

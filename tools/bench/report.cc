@@ -238,11 +238,11 @@ void print_narrow_header(const Operation& operation, CeilingOf ceiling_of) {
 
 void print_latency(const Setting& setting, const Row& row) {
   const Times& time = row.time;
-  print("{}\n", fmt::format(fmt::runtime(latency_columns), row.bytes, name_of(row.type),
-                            short_number(time.mean_us), short_number(time.min_us),
-                            short_number(time.p50_us), short_number(time.p90_us),
-                            short_number(time.p99_us), short_number(time.max_us),
-                            wrong_of(setting, row)));
+  print("{}\n",
+        fmt::format(fmt::runtime(latency_columns), row.bytes, name_of(row.type),
+                    short_number(time.mean_us), short_number(time.min_us),
+                    short_number(time.p50_us), short_number(time.p90_us), short_number(time.p99_us),
+                    short_number(time.max_us), wrong_of(setting, row)));
 }
 
 void print_narrow(const Setting& setting, const Row& row) {
