@@ -27,10 +27,9 @@ bool written_anew(Conditions conditions) {
   const Stop stop;
   Clocks clocks(communicator);
   Measurement* running = nullptr;
-  Measurement measurement(communicator, Iterations::Context{conditions, stop, clocks},
-                          conditions.in_a_row, [&](std::uint64_t, std::uint64_t) {
-                            std::ranges::fill(running->in(), std::byte{0x7f});
-                          });
+  Measurement measurement(
+      communicator, Iterations::Context{conditions, stop, clocks}, conditions.in_a_row,
+      [&](std::uint64_t, std::uint64_t) { std::ranges::fill(running->in(), std::byte{0x7f}); });
   running = &measurement;
   measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
   CHECK(measurement.measure(4096, false).wrong == 0);

@@ -234,7 +234,10 @@ void Measurement::measure_pairs(Row& row, const Operands& first) {
                     fresh_, checked_);
   const auto measure_into = [&](Row& measured, double (Messages::*iterate)()) {
     iterations_.measure(
-        measured, false, [&] { return Timed{(messages.*iterate)(), {}, {}}; },
+        measured, false,
+        [&] {
+          return Timed{(messages.*iterate)(), {}, {}};
+        },
         [&] { return messages.count_wrong(); });
   };
   Row ping_pong = row;

@@ -50,9 +50,7 @@ class Operation {
   // An iteration has a window of messages.
   constexpr bool windowed() const noexcept { return between_pairs() && traits_ != &latency_traits; }
   // The time of a row is that of a whole call or message, not a share of a window.
-  constexpr bool has_latency() const noexcept {
-    return !windowed() || traits_ == &one_way_traits;
-  }
+  constexpr bool has_latency() const noexcept { return !windowed() || traits_ == &one_way_traits; }
   // One message at a time uses no link fully, and a barrier has no bytes.
   constexpr bool has_bandwidth() const noexcept {
     return traits_ != &latency_traits && traits_->operation != Collective::barrier;

@@ -59,9 +59,9 @@ struct Row {
   std::optional<Lateness> late;
   // GB/s, from the p50 of time; of messages those of all streams together (role.h). 0 for latency.
   double algbw = 0, busbw = 0;
-  double rate = 0;              // messages per second, from the p50; 0 where it is not measured
-  double traffic = 0;           // bytes that all ranks must load and store (traffic.h)
-  double ceiling = 0;           // GB/s to compare the row with; 0: not known
+  double rate = 0;     // messages per second, from the p50; 0 where it is not measured
+  double traffic = 0;  // bytes that all ranks must load and store (traffic.h)
+  double ceiling = 0;  // GB/s to compare the row with; 0: not known
   CeilingOf ceiling_of = CeilingOf::none;
   std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
 };
