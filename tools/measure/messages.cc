@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/measure/messages.h"
 
-#include <array>
 #include <chrono>
 
 namespace rondo::tools {
@@ -80,9 +79,8 @@ double Messages::window() {
 
 void Messages::round_trip(const Buffer& in, const Buffer& out) {
   if (communicator_.rank() < role_.peer) {
-    const std::array transfers{Transfer{Transfer::Kind::receive, out, role_.peer, data_tag},
-                               Transfer{Transfer::Kind::send, in, role_.peer, data_tag}};
-    communicator_.batch(transfers, place_.options).wait();
+    communicator_.send(in, role_.peer, data_tag, place_.options).wait();
+    communicator_.receive(out, role_.peer, data_tag, place_.options).wait();
     return;
   }
   communicator_.receive(out, role_.peer, data_tag, place_.options).wait();
