@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "tools/bench/faults.h"
 #include "tools/bench/report.h"
 #include "tools/ceilings/choose.h"
 #include "tools/commands.h"
@@ -19,6 +20,7 @@
 #include "tools/output.h"
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
+#include "tools/text.h"
 
 namespace rondo::tools {
 namespace {
@@ -173,20 +175,11 @@ bool Bench::measure_all() {
 
 int Bench::verdict() const {
   int status = exit_fine;
-  for (const Row& row : rows_) {
-    if (row.wrong > 0) {
-      if (session_.is_first())
-        say("rondo bench: {}: {} wrong elements\n", describe_row(row), row.wrong);
+  for (const Row& row : rows_)
+    for (const std::string& fault : faults_of(row, options_)) {
+      if (session_.is_first()) say("rondo bench: {}: {}\n", describe_row(row), fault);
       status = exit_missed;
     }
-    // A row without bytes has no bandwidth.
-    if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) {
-      if (session_.is_first())
-        say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
-            describe_row(row), row.busbw, *options_.min_bandwidth);
-      status = exit_missed;
-    }
-  }
   return status;
 }
 

@@ -26,7 +26,7 @@ struct BenchFlags {
   std::string sizes, min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row,
       check, type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      deadline, bind, device, delay, seconds, interval, jsonl;
+      max_latency, deadline, bind, device, delay, seconds, interval, jsonl;
   bool no_ceiling = false, allocate = false, fresh = false, one_way = false, wide = false,
        quiet = false, stragglers = false;
 };
@@ -42,6 +42,7 @@ struct Delay {
 struct BenchOptions {
   std::vector<Operation> operations{Collective::all_reduce};
   std::vector<std::uint64_t> sizes;  // bytes, ascending
+  bool sizes_from_zero = false;      // latency has a row without bytes before them
   std::vector<DType> types;
   std::vector<ReduceOp> ops;
   std::vector<int> roots;  // until settle() -1: all ranks
@@ -56,6 +57,7 @@ struct BenchOptions {
   std::optional<Binding> binding;       // of --bind
   std::string json, csv, constants;     // files; empty: none; - is the standard output
   std::optional<double> min_bandwidth;  // GB/s
+  std::optional<double> max_latency;    // seconds
   bool wide = false, quiet = false, stragglers = false;
   std::vector<std::string> command;  // as the user typed it
   Options connect;
