@@ -88,10 +88,7 @@ TEST_CASE("in a ring the next rank counts the late one, and nobody counts ranks 
   constexpr int size = 3, late = size - 1;
   std::vector<Statistics> seen(size);
   LateCalls calls(size);
-  Setup setup = setup_of(Over::tcp, size, "ring");
-  setup.options.segment_bytes = 64;  // a rank gets several frames before the late one has called
-  setup.options.depth = 4;
-  run_communicators(setup, "ring", [&](Communicator& c, int rank) {
+  run_communicators(setup_of(Over::tcp, size, "ring"), "ring", [&](Communicator& c, int rank) {
     calls.run(c, rank,
               [&](Communicator& mine) { return mine.statistics().late_ranks[late].calls >= 20; });
     seen[static_cast<std::size_t>(rank)] = c.statistics();
