@@ -73,6 +73,13 @@ std::string_view name_of(ReduceOp op) noexcept {
   return is_valid(op) ? op_names[static_cast<std::size_t>(op)] : "unknown";
 }
 
+std::string_view name_of(WaitCause cause) noexcept {
+  constexpr std::array<std::string_view, wait_cause_count> names{"ranks", "transfer", "gpu",
+                                                                 "messages"};
+  const auto index = static_cast<std::size_t>(cause);
+  return index < names.size() ? names[index] : "unknown";
+}
+
 std::string_view name_of(Collective operation) noexcept {
   return base::traits_of(operation).name;
 }

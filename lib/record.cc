@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// record := host:string share transports:u8 {name:string address:string}* settings costs:u8
+// record := host:string name:string share transports:u8 {name:string address:string}* settings
+// costs:u8
 //           constants?
 // share: lib/core_share.h. settings: lib/settings.h. costs: a CostSource; with `given`, seven f64
 // follow. Ranks other than 0 write costs too, but nobody uses theirs.
@@ -12,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "lib/constants.h"
 
 namespace rondo::lib {
@@ -23,6 +25,7 @@ Record read_record(int rank, const transports::Blob& bytes) {
   base::Reader reader(bytes);
   Record record;
   record.host = reader.get_string(longest_address);
+  record.name = base::printable(reader.get_string(longest_name));
   record.cores = get_core_share(reader);
   const int count = reader.get<std::uint8_t>();
   for (int i = 0; i < count && reader.ok(); ++i) {
@@ -52,6 +55,7 @@ transports::Blob write_record(const Options& options, const CoreShare& cores,
                               const PlanConstants& constants) {
   base::Writer writer;
   writer.put_string(options.host.empty() ? base::host_identity() : options.host);
+  writer.put_string(base::first_bytes(base::host_name(), longest_name));
   put_core_share(writer, cores);
   writer.put(static_cast<std::uint8_t>(transports.size()));
   for (const auto& t : transports) {

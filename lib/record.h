@@ -23,7 +23,8 @@ namespace rondo::lib {
 enum class CostSource : std::uint8_t { defaults, given, measured, measured_between_hosts };
 
 struct Record {
-  std::string host;
+  std::string host;  // ranks with the same text share a host
+  std::string name;  // of the host, for people
   CoreShare cores;
   std::map<std::string, transports::Blob, std::less<>> addresses;
   Settings settings;

@@ -158,6 +158,13 @@ constexpr Setting table[] = {
      [](const O& o) {
        return std::string(!o.measure ? "" : *o.measure ? "1" : "0");
      }},
+    {"RONDO_METRICS", nullptr, [](O& o, const char* n) { take(o.metrics, n, variable); },
+     [](const O& o) { return o.metrics; }},
+    {"RONDO_METRICS_PERIOD", nullptr,
+     [](O& o, const char* n) {
+       take(o.metrics_period, n, seconds_variable, default_metrics_period);
+     },
+     [](const O& o) { return show_time(o.metrics_period, default_metrics_period); }},
     {"RONDO_STAGING_BYTES", "16777216",
      [](O& o, const char* n) { take(o.staging_bytes, n, bytes_variable, default_staging_bytes); },
      [](const O& o) { return show_number(o.staging_bytes, default_staging_bytes); }},

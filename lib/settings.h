@@ -22,6 +22,7 @@ namespace rondo::lib {
 
 inline constexpr std::chrono::milliseconds default_connect_deadline{30'000},
     default_deadline{300'000};
+inline constexpr std::chrono::milliseconds default_metrics_period{5'000};
 inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 
 // Fills in every field that is not set, from its variable or with the default. Leaves out rank,

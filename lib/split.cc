@@ -144,6 +144,8 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
   place.deadline = base::after(base::Clock::now(), options.connect_deadline);
   place.constants = parent.constants();
   place.host_processors = parent.host_cores().processors;
+  place.ranks.clear();
+  for (const int member : group.members) place.ranks.push_back(parent.place().rank_outside(member));
   place.group = fmt::format("{}/{}.{}", parent.place().group, number, group.color);
   return std::make_unique<CommunicatorState>(options, place, parent.factory());
 }

@@ -15,6 +15,7 @@
 #include "lib/environment.h"
 #include "lib/introduction.h"
 #include "lib/measure_links.h"
+#include "lib/metrics/path.h"
 #include "lib/needs.h"
 #include "lib/record.h"
 #include "lib/settings.h"
@@ -82,11 +83,15 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
     if (!joined_.control) throw;
     fail_together(*joined_.control, place_.rank, error);
   }
-  if (!joined_.control) return;
+  if (!joined_.control) {
+    begin_metrics();
+    return;
+  }
   // Either connect() returns on every rank, or it fails on every rank, with one cause.
   if (const auto failure = joined_.control->await_ready(place_.deadline))
     throw Error(failure->code, failure->cause);
   begin_work();
+  begin_metrics();
   keep_room_for_links();
   warn_about_quota(host_cores_);
   introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
@@ -107,6 +112,12 @@ void CommunicatorState::check_options() const {
   if (options_.ranks_on_host < 0)
     throw Error(Errc::invalid_argument,
                 fmt::format("ranks_on_host is {}, it must be at least 0", options_.ranks_on_host));
+  if (options_.metrics_period.count() < 0)
+    throw Error(Errc::invalid_argument,
+                fmt::format("metrics_period is {} ms, it must be more than 0",
+                            options_.metrics_period.count()));
+  if (!options_.metrics.empty())
+    static_cast<void>(metrics::path_of(options_.metrics, place_.rank_outside(place_.rank)));
   if (options_.plan_constants && !is_sane(*options_.plan_constants))
     throw Error(Errc::invalid_argument, "plan_constants are out of range (docs/planner.md): " +
                                             format_constants(*options_.plan_constants));
@@ -134,7 +145,7 @@ void CommunicatorState::connect_all() {
       engine::EngineOptions{place_.rank, place_.size, host_cores_.ranks_per_core,
                             wait_mode_of(options_), options_.checksum, options_.reproducible,
                             gpu_chunk_bytes(options_.staging_bytes), transport_name_, hosts_,
-                            warn_after()},
+                            !options_.metrics.empty(), warn_after()},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
       !engine_->has_direct())
@@ -157,6 +168,7 @@ CommunicatorState::~CommunicatorState() {
   else if (how == engine::Engine::Departure::in_a_collective)
     linger(false, base::Clock::now() + linger_time_in_a_collective);
   joined_.control.reset();
+  listing_.reset();
   engine_.reset();
   gpu_lanes_.settle(place_.rank);
   attachments_.clear();
@@ -254,6 +266,7 @@ transports::Blob CommunicatorState::make_record() {
 std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   const std::vector<Record> records = read_records(joined_.records);
   hosts_ = group_by_host(records);
+  for (const Record& one : records) host_names_.push_back(one.name);
   cost_source_ = records.front().costs;
   if (cost_source_ == CostSource::given) constants_ = records.front().constants;
   topology_ = plan::topology_of(hosts_, place_.size, cores_of(records, hosts_));

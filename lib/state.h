@@ -25,6 +25,7 @@
 #include "lib/gpu_lanes.h"
 #include "lib/known_calls.h"
 #include "lib/message_memory.h"
+#include "lib/metrics/file.h"
 #include "lib/needs.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
@@ -118,6 +119,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   void failure(const engine::Failure& failure) override;
   void stalled(Priority lane, std::uint64_t number) override;
   void slow(Priority lane, std::uint64_t number, nanoseconds waited) override;
+  void late(const engine::LateReport& report) override;
   void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                 const std::string& view) override;
   engine::RankStatus status() override;
@@ -126,6 +128,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
 
   // Ends the phase in which events of the control plane are kept: gives these to the engine.
   void begin_work();
+  void begin_metrics();
 
   const unsigned generation_ = base::process_generation();
   Options options_;  // constant after the constructor, as is place_
@@ -137,6 +140,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::vector<const transports::Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
   LaterDescriptors later_descriptors_;    // those of links, once connected
+  std::vector<std::string> host_names_;   // by rank
   std::string address_;                   // of the last transport, for people
   // A rank that left before the engine was there.
   struct Departure {
@@ -166,6 +170,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::map<const void*, std::unique_ptr<Attachment>> attachments_;
   GpuLanes gpu_lanes_;
   std::unique_ptr<engine::Engine> engine_;
+  std::optional<metrics::Listing> listing_;
 };
 
 }  // namespace rondo::lib

@@ -5,7 +5,12 @@
 // for other ranks.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include <rondo/error.h>
+
+#include "base/log.h"
+#include "lib/metrics/path.h"
 
 #include "lib/state.h"
 
@@ -37,6 +42,29 @@ void CommunicatorState::stalled(Priority lane, std::uint64_t number) {
 void CommunicatorState::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
   joined_.control->report_slow(lane, number, waited);
 }
+void CommunicatorState::late(const engine::LateReport& report) {
+  const auto rank = static_cast<std::size_t>(report.rank);
+  base::log_line(
+      base::LogLevel::warning,
+      fmt::format(
+          "rank {} has waited for rank {} (host {}) alone in {} of its last {} collectives, "
+          "{:.3g} ms each in the mean, when all others of which it hears had called. Look on "
+          "that host for more work than elsewhere, other programs on its cores, a slow "
+          "processor or GPU, or slow input (docs/metrics.md)",
+          place_.rank, report.rank, rank < host_names_.size() ? host_names_[rank] : "unknown",
+          report.times, report.calls,
+          std::chrono::duration<double, std::milli>(report.each).count()));
+}
+
+void CommunicatorState::begin_metrics() {
+  if (options_.metrics.empty()) return;
+  const int rank = place_.rank_outside(place_.rank);
+  listing_.emplace(metrics::path_of(options_.metrics, rank), options_.metrics_period, [this, rank] {
+    return metrics::Sample{rank, place_.ranks, transport_name_, engine_->statistics(),
+                           engine_->tag_counts()};
+  });
+}
+
 engine::RankStatus CommunicatorState::status() {
   {
     const std::lock_guard lock(starting_mutex_);

@@ -68,7 +68,12 @@ def launch_of(name: str, build: Path, job: Job) -> Launch:
     program = build / "bench" / "peers" / f"peer_{library}"
     if not program.exists():
         raise Missing(f"not installed ({program} was not built)")
-    return _LAUNCHERS[name]([str(program), str(job.control)], job)
+    return launch_command(name, [str(program), str(job.control)], job)
+
+
+def launch_command(name: str, rank_command: list[str], job: Job) -> Launch:
+    """The launcher of all ranks, where each rank of the library runs this command."""
+    return _LAUNCHERS[name](rank_command, job)
 
 
 def _rondo_run(rank_command: list[str], job: Job, *, binds: bool = True) -> list[str]:

@@ -301,6 +301,12 @@ DirectLane::Step DirectLane::advance() {
   return step;
 }
 
+std::optional<int> DirectLane::only_missing() {
+  if (std::exchange(missing_turn_, first_->turn) != first_->turn) missing_cursor_ = 0;
+  const std::size_t rank = protocol_.only_missing(flags_, missing_cursor_);
+  return rank < size_ ? std::optional(ranks_[rank]) : std::nullopt;
+}
+
 std::uint64_t DirectLane::awaited() const noexcept {
   std::uint64_t bits = 0;
   if (first_ != next_)

@@ -58,6 +58,15 @@ class DirectLane {
   Step advance();
   void clear() noexcept;
 
+  // Whether all ranks have called the first operation, as far as advance() has seen.
+  bool agreed() const noexcept { return first_ == next_ || protocol_.agreed(); }
+  // Requires !agreed(). The only rank that has not called the first operation, if there is one.
+  std::optional<int> only_missing();
+  // Of all ranks but that one, this one comes first.
+  bool is_first_but(int rank) const noexcept {
+    return rank_ == (ranks_.front() == rank ? std::size_t{1} : std::size_t{0});
+  }
+
   // After `refused`: the rank whose post does not agree with the first operation, and its call if
   // it can be read.
   int offender() const noexcept { return ranks_[protocol_.offender()]; }
@@ -203,6 +212,9 @@ class DirectLane {
   std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
   bool cut_off_ = false;
+  // For only_missing(), and the operation that it was asked for last.
+  std::size_t missing_cursor_ = 0;
+  std::uint64_t missing_turn_ = 0;
   // The forms of the newest call, and of the newest that was not like it. Most calls are like one
   // of the two before, such as those between two barriers.
   std::array<Form, 2> forms_;

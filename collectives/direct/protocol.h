@@ -144,6 +144,18 @@ class Protocol {
   std::uint64_t first() const noexcept { return turns_[0].left + 1; }  // sequence of the first call
   std::uint64_t base() const noexcept { return base_; }                // chunks of all calls before
   const Ways& ways() const noexcept { return ways_; }
+  // Whether everybody's post of the first call has been seen.
+  bool agreed() const noexcept { return agreed_; }
+  // The rank whose post of the first call is the only one missing, or size(). cursor: 0 at the
+  // first look at a call, then what the look before has left. Requires a call that is posted and
+  // not left, and !agreed().
+  std::size_t only_missing(const Flags& flags, std::size_t& cursor) const {
+    if (flags.posted(seen_, first())) return flags.size();
+    if (cursor <= seen_) cursor = seen_ + 1;
+    while (cursor < flags.size() && (cursor == flags.rank() || flags.posted(cursor, first())))
+      ++cursor;
+    return cursor == flags.size() ? seen_ : flags.size();
+  }
   std::size_t offender() const noexcept { return seen_; }
   // Whether the first call waits for that rank.
   bool awaits(const Flags& flags, std::size_t rank) const {

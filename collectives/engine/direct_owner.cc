@@ -22,8 +22,10 @@ bool DirectOwner::run() {
   int chunks = 0;
   for (int i = 0; i < steps_in_a_row && !lane_.idle(); ++i) {
     DirectOperation& operation = lane_.first();
+    const bool listens = calls_.watch().waits_for_ranks(operation);
     const Step step = lane_.advance();
     if (step == Step::none) break;
+    if (listens && (step == Step::done || lane_.agreed())) calls_.watch().heard_all(operation);
     moved = true;
     calls_.moved();
     if (step == Step::done) {
@@ -46,6 +48,22 @@ void DirectOwner::refuse() {
     return host_.suspect(calls_.disagreement(lane_.offender(), &lane_.first(), *theirs));
   host_.suspect({Errc::corrupt,
                  fmt::format("rank {} has posted a call that cannot be read", lane_.offender())});
+}
+
+Standing DirectOwner::standing(const Operation& operation, bool wants_only) {
+  const auto& on_gpu = static_cast<const DirectOperation&>(operation).on_gpu;
+  if (on_gpu.mover != nullptr && !on_gpu.mark.reached) return {WaitCause::gpu};
+  return standing_of(lane_, wants_only);
+}
+
+Standing standing_of(direct::DirectLane& lane, bool wants_only) {
+  if (lane.idle() || lane.agreed()) return {};
+  Standing result{WaitCause::ranks};
+  if (const auto only = wants_only ? lane.only_missing() : std::nullopt) {
+    result.only = *only;
+    result.warns = lane.is_first_but(*only);
+  }
+  return result;
 }
 
 // The lane knows this only of its first operation, for which those behind it wait.

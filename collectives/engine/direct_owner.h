@@ -15,6 +15,9 @@
 
 namespace rondo::engine {
 
+// What the first operation of the lane waits for, GPUs aside.
+Standing standing_of(direct::DirectLane& lane, bool wants_only);
+
 class DirectOwner final : public OperationOwner {
  public:
   // windows, calls and host outlive the owner.
@@ -33,6 +36,7 @@ class DirectOwner final : public OperationOwner {
   void know(direct::GpuMover& mover) { movers_.know(mover); }
   bool prepare_sleep() { return lane_.prepare_sleep(); }
   bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
+  Standing standing(const Operation& operation, bool wants_only) override;
   void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;

@@ -108,6 +108,7 @@ bool Driver::drive(const Goal* goal, base::TimePoint until) {
 }
 
 void Driver::give_way(base::TimePoint now) {
+  driven_.pausing();
   mutex_.unlock();
   ::sched_yield();
   mutex_.lock_again();
@@ -133,6 +134,7 @@ bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
     driven_.deliver();
     return true;
   }
+  driven_.pausing();
   const int timeout = base::poll_timeout(base::Clock::now(), std::min(until, driven_.next_check()));
   ++sleeping_;
   // A thread that comes to wait may drive while the background thread sleeps.

@@ -58,6 +58,8 @@ class Driven {
   // does no harm.
   virtual void check_time(base::TimePoint now) = 0;
   virtual base::TimePoint next_check() const noexcept = 0;
+  // The driver is about to yield or sleep, perhaps until an operation has ended.
+  virtual void pausing() noexcept = 0;
   // Makes callbacks and reports. The lock is released meanwhile.
   virtual void deliver() = 0;
   virtual bool pending() const noexcept = 0;

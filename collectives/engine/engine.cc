@@ -25,9 +25,10 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
               transports_.size() == 1 ? transports_.front()->wait_word() : nullptr),
       waker_(std::make_shared<Waker>(driver_.bell())),
       verdict_(observer),
-      calls_{LaneCalls(options.rank, transports::Lane::bulk),
-             LaneCalls(options.rank, transports::Lane::urgent),
-             LaneCalls(options.rank, transports::Lane::messages)},
+      tags_(options.counts_tags ? std::make_optional<TagCounts>() : std::nullopt),
+      calls_{LaneCalls(options.rank, transports::Lane::bulk, options.size, tags()),
+             LaneCalls(options.rank, transports::Lane::urgent, options.size, tags()),
+             LaneCalls(options.rank, transports::Lane::messages, options.size, tags())},
       times_(calls_, verdict_, options.warn_after),
       owners_(options_, *this, transports_, calls_, verdict_, *this),
       starter_(options_, *this, {calls_, owners_, verdict_, departures_, *this}),
@@ -90,6 +91,7 @@ Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu
 }
 
 Operation* Engine::started(Operation& operation, bool unattended) {
+  if (tags_) tags_->count(operation.tag, operation.kind());
   const auto running = [&] { return operation.state() == Operation::State::running; };
   if (const Failure* const failure = verdict_.failure()) fail_calls(*failure);
   if (running()) times_.call_started();
@@ -291,11 +293,18 @@ void Engine::await(std::uint64_t ranks) {
 
 void Engine::finished(Operation& operation) {
   driver_.mutex().assert_held();
-  calls(operation.lane).remove(operation);
+  LaneCalls& calls = this->calls(operation.lane);
+  calls.remove(operation);
+  if (const auto late = calls.watch().ended(operation)) tell_late(*late);
   starter_.memory_freed();
   keep_for_callback(operation);
   operation.succeed();
   let_go(operation);
+}
+
+void Engine::tell_late(const LateReport& late) {
+  if (verdict_.observer() != nullptr)
+    verdict_.report([late](EngineObserver& observer) { observer.late(late); });
 }
 
 void Engine::enqueued() {
@@ -366,6 +375,7 @@ void Engine::fail_calls(const Failure& failure) {
     for (Operation* operation = calls.clear(); operation != nullptr;) {
       Operation* const next = operation->later;
       keep_for_callback(*operation);
+      ++failures_;
       operation->fail(failure.code, operation->describe(options_.transport) + ": " + failure.cause);
       let_go(*operation);
       operation = next;
@@ -429,11 +439,17 @@ base::TimePoint Engine::next_check() const noexcept {
   return std::min(times_.next_check(), owners_.next_check());
 }
 
+void Engine::pausing() noexcept {
+  driver_.mutex().assert_held();
+  for (LaneCalls& calls : calls_) calls.watch().pausing();
+}
+
 void Engine::check_time(base::TimePoint now) {
   driver_.mutex().assert_held();
   if (verdict_.check(now)) return end_all();
   if (verdict_.stopped()) return;
   times_.start_clocks(now);
+  for (LaneCalls& calls : calls_) calls.watch().look(calls.first(), now);
   if (now < next_check()) return;
   owners_.check(now);
   if (!verdict_.stopped() && times_.check(now)) end_all();
@@ -464,7 +480,23 @@ Statistics Engine::statistics() {
   result.bytes_sent = traffic.bytes_sent;
   result.bytes_received = traffic.bytes_received;
   result.staging_bytes = traffic.staging_bytes;
+  result.failures = failures_;
+  result.late_ranks.resize(static_cast<std::size_t>(options_.size));
+  for (const LaneCalls& calls : calls_) {
+    const Watch& watch = calls.watch();
+    for (std::size_t cause = 0; cause < result.waited.size(); ++cause)
+      result.waited[cause] += watch.waited(static_cast<WaitCause>(cause));
+    for (std::size_t rank = 0; rank < result.late_ranks.size(); ++rank) {
+      result.late_ranks[rank].calls += watch.late()[rank].calls;
+      result.late_ranks[rank].waited += watch.late()[rank].waited;
+    }
+  }
   return result;
+}
+
+std::optional<TagCounts> Engine::tag_counts() {
+  const base::Locked lock(driver_.mutex());
+  return tags_;
 }
 
 }  // namespace rondo::engine

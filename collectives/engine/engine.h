@@ -102,6 +102,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
 
   RankStatus status();
   Statistics statistics();
+  // By tag, if EngineOptions::counts_tags; else nothing.
+  std::optional<TagCounts> tag_counts();
 
  private:
   // Sink: under the lock, from within pass().
@@ -125,6 +127,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   bool pass() override;
   void check_time(base::TimePoint now) override;
   base::TimePoint next_check() const noexcept override;
+  void pausing() noexcept override;
   void deliver() override;
   bool pending() const noexcept override;
   bool in_collective() const noexcept;
@@ -138,6 +141,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
     return calls_[static_cast<std::size_t>(lane)];
   }
 
+  TagCounts* tags() noexcept RONDO_REQUIRES(driver_.mutex()) { return tags_ ? &*tags_ : nullptr; }
+  void tell_late(const LateReport& late) RONDO_REQUIRES(driver_.mutex());
   void make_mark(GpuPort& port, device::StreamHandle stream) RONDO_REQUIRES(driver_.mutex());
   Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
@@ -158,6 +163,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Driver driver_;
   const std::shared_ptr<Waker> waker_;
   Verdict verdict_ RONDO_GUARDED_BY(driver_.mutex());
+  std::optional<TagCounts> tags_ RONDO_GUARDED_BY(driver_.mutex());
   std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
   CallTimes times_ RONDO_GUARDED_BY(driver_.mutex());
   Departures departures_ RONDO_GUARDED_BY(driver_.mutex());
@@ -165,6 +171,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Starter starter_ RONDO_GUARDED_BY(driver_.mutex());
   const bool has_direct_;
   const TwoLevelOwner* const two_level_;  // only for what it has from its constructor; or null
+
+  std::uint64_t failures_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
   Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;

@@ -141,6 +141,11 @@ const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcep
   return at;
 }
 
+Standing HeldCalls::standing(const Operation& operation, bool) {
+  if (operation.lane != transports::Lane::messages) return {};
+  return {waits_for_gpu(operation) ? WaitCause::gpu : WaitCause::messages};
+}
+
 void HeldCalls::append_awaited(const Operation& operation, Awaited& awaited) const {
   const Operation* const user = in_the_way(operation);
   if (user == nullptr) return;

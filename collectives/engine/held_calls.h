@@ -53,6 +53,7 @@ class HeldCalls final : public OperationOwner {
 
   bool advance() override { return false; }
   void clear() noexcept override;
+  Standing standing(const Operation& operation, bool wants_only) override;
   // The ranks that the call in the way waits for.
   void append_awaited(const Operation& operation, Awaited& awaited) const override;
   // "not done within 2 s: it has not begun, because it waits for the end of all_reduce #3 ..."

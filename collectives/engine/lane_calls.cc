@@ -32,6 +32,7 @@ void LaneCalls::remove(Operation& operation) noexcept {
 }
 
 Operation* LaneCalls::clear() noexcept {
+  watch_.clear();
   last_ = nullptr;
   return std::exchange(first_, nullptr);
 }

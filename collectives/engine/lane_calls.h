@@ -15,6 +15,7 @@
 #include "collectives/engine/failure.h"
 #include "collectives/engine/frame.h"
 #include "collectives/engine/operation.h"
+#include "collectives/engine/watch.h"
 
 namespace rondo::engine {
 
@@ -22,7 +23,9 @@ struct Awaited;
 
 class LaneCalls {
  public:
-  LaneCalls(int rank, transports::Lane lane) noexcept : rank_(rank), lane_(lane) {}
+  // size, tags: as in Watch.
+  LaneCalls(int rank, transports::Lane lane, int size = 0, TagCounts* tags = nullptr)
+      : rank_(rank), lane_(lane), watch_(size, tags) {}
 
   transports::Lane lane() const noexcept { return lane_; }
   std::uint64_t started() const noexcept { return started_; }
@@ -45,6 +48,10 @@ class LaneCalls {
   void ended(const CollectiveOperation& operation) noexcept;
   // Something has moved: for any collective of this lane, or for the oldest call of messages.
   void moved() noexcept { ++moves_; }
+
+  // Times the oldest call.
+  Watch& watch() noexcept { return watch_; }
+  const Watch& watch() const noexcept { return watch_; }
 
   // Whether nothing has moved since the last call of this function.
   bool stands_still() noexcept { return std::exchange(moves_seen_, moves_) == moves_; }
@@ -71,6 +78,7 @@ class LaneCalls {
   std::uint64_t stalled_told_ = 0, slow_told_ = 0;  // the newest number
   schedules::Signature last_signature_;
   std::uint64_t last_number_ = 0;
+  Watch watch_;
 };
 
 }  // namespace rondo::engine

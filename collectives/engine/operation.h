@@ -84,6 +84,8 @@ class Operation {
   virtual int source() const noexcept { return -1; }
   // Null for messages between two ranks, which are no collectives.
   virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
+  // For TagCounts.
+  std::size_t kind() const noexcept;
 
   // Called at the driver's first look at the clock after the start. Most operations end before it,
   // and need no clock.
@@ -149,6 +151,12 @@ class CollectiveOperation : public Operation {
   void start(const schedules::Call& call, std::uint64_t its_number);
 };
 
+inline std::size_t Operation::kind() const noexcept {
+  const CollectiveOperation* const call = collective();
+  return call != nullptr ? static_cast<std::size_t>(call->signature.operation)
+                         : static_cast<std::size_t>(collective_count);
+}
+
 // What moves the bytes of an operation on a GPU in memory that the ranks of a host share, in each
 // stage of TwoLevelOwner. Null: it has no such stage, or its bytes go over links only.
 struct GpuInside {
@@ -173,6 +181,8 @@ class ScheduledOperation final : public CollectiveOperation {
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
   TwoLevelOwner* inside = nullptr;     // null: it uses links only
+  // How many peers have not sent the frame that tells that they have called (ProgramPeer::tells).
+  std::uint32_t unheard = 0;
   // TwoLevelOwner ends this operation, not ScheduledLane.
   bool ends_in_memory = false;
   // For TwoLevelOwner, for each of its stages: parts done, and the next operation there.

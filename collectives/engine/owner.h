@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "collectives/engine/failure.h"
+#include "collectives/engine/watch.h"
 #include "transports/transport.h"
 
 namespace rondo::engine {
@@ -63,6 +64,8 @@ class OperationOwner {
   virtual bool advance() = 0;
   // Forgets all operations. The communicator has failed, and the engine ends them.
   virtual void clear() noexcept = 0;
+  // What an operation of this owner waits for. wants_only: Standing::only is asked for.
+  virtual Standing standing(const Operation& operation, bool wants_only) = 0;
   // Adds what an operation of this owner waits for.
   virtual void append_awaited(const Operation& operation, Awaited& awaited) const = 0;
   // What to say of an operation whose time is over: "not done within 2 s: rank 0 waits for ..."

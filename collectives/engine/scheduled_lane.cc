@@ -45,6 +45,7 @@ ScheduledLane::Channel& ScheduledLane::channel(transports::Link& link) noexcept 
 
 void ScheduledLane::begin(ScheduledOperation& operation) {
   operation.next = nullptr;
+  operation.unheard = operation.run.program().tellers();
   (last_ == nullptr ? first_ : last_->next) = &operation;
   last_ = &operation;
   if (operation.run.staged())
@@ -230,6 +231,7 @@ transports::Header ScheduledLane::arrived(transports::Link& link,
     return transports::Header::hold;
   }
   if (!check_frame(c, *frame)) return transports::Header::refuse;
+  hear(c);
   if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
   c.held.reset();
   c.arriving = frame;
@@ -271,6 +273,31 @@ void ScheduledLane::sent(transports::Link& link) {
   if (send.borrowed) send.operation->run.payload_released(send.place);
   send.operation->run.send_finished(send.place);
   if (send.operation->run.complete()) finish(*send.operation);
+}
+
+// A header tells it, before the payload and before there is room for that.
+void ScheduledLane::hear(Channel& c) noexcept {
+  ScheduledOperation& operation = *c.receiving;
+  if (c.heard == operation.number) return;
+  c.heard = operation.number;
+  if (operation.run.program().peer(c.receiving_index).tells && --operation.unheard == 0)
+    calls_.watch().heard_all(operation);
+}
+
+Standing ScheduledLane::standing(const Operation& operation, bool wants_only) {
+  const auto& scheduled = static_cast<const ScheduledOperation&>(operation);
+  if (scheduled.on_gpu.staging != nullptr && !scheduled.on_gpu.mark.reached)
+    return {WaitCause::gpu};
+  if (scheduled.unheard == 0) return {};
+  Standing result{WaitCause::ranks};
+  if (scheduled.unheard > 1 || !wants_only) return result;
+  const schedules::Program& program = scheduled.run.program();
+  for (const schedules::ProgramPeer& peer : program.peers())
+    if (peer.tells && channel(peer.rank).heard != operation.number) result.only = peer.rank;
+  // Where all hear all, one of them warns.
+  result.warns =
+      program.tellers() + 1 != channels_.size() || options_.rank == (result.only == 0 ? 1 : 0);
+  return result;
 }
 
 // Compares the frame with the one that must come next.

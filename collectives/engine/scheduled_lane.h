@@ -49,6 +49,7 @@ class ScheduledLane final : public LinkOwner {
 
   bool advance() override { return first_ != nullptr && run(); }
   void clear() noexcept override;
+  Standing standing(const Operation& operation, bool wants_only) override;
   void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
@@ -85,6 +86,7 @@ class ScheduledLane final : public LinkOwner {
     std::optional<transports::HeaderBytes> refused;
     std::vector<QueuedSend> queued;  // frames under way on the link, oldest first
     std::optional<Frame> arriving;   // header accepted, payload under way
+    std::uint64_t heard = 0;         // the newest operation of which a frame has come
     std::uint32_t checksum = 0;      // of the borrowed bytes so far
     std::optional<Frame> held;       // header of an operation that has not begun here
   };
@@ -99,6 +101,7 @@ class ScheduledLane final : public LinkOwner {
   // Go on to the next operation when the present one has no more frames for this channel.
   void settle_receiving(Channel& channel) noexcept;
   void settle_sending(Channel& channel);
+  void hear(Channel& channel) noexcept;
   bool check_frame(const Channel& channel, const Frame& frame);
   bool check_payload(const Channel& channel, std::uint32_t checksum) const;
   void corrupt(const Channel& channel, std::string_view what);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/engine/direct_owner.h"
+
 namespace rondo::engine {
 
 namespace {
@@ -36,7 +38,7 @@ std::array<std::vector<schedules::Row>, collective_count> all_rows(int rank,
 }  // namespace
 
 TwoLevelOwner::TwoLevelOwner(transports::Windows& windows, const Options& options, Parts parts,
-                             LaneCalls& calls, const ScheduledLane& links, OwnerHost& host)
+                             LaneCalls& calls, ScheduledLane& links, OwnerHost& host)
     : priority_(options.priority),
       ranks_(ranks_beside(options.rank, options.hosts).begin(),
              ranks_beside(options.rank, options.hosts).end()),
@@ -94,8 +96,11 @@ TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
   Outcome outcome = Outcome::nothing;
   for (int i = 0; i < host_steps_in_a_row; ++i) {
     if (stage.lane.idle() && !begin_part(which)) break;
+    const bool listens = which == sums && calls_.watch().waits_for_ranks(*stage.first);
     const Step step = stage.lane.advance();
     if (step == Step::none) break;
+    if (listens && (step == Step::done || stage.lane.agreed()))
+      calls_.watch().heard_all(*stage.first);
     outcome = Outcome::moved;
     calls_.moved();
     if (step == Step::done) end_part(which);
@@ -231,6 +236,18 @@ void TwoLevelOwner::refuse(const Stage& stage) {
     return host_.suspect(calls_.disagreement(stage.lane.offender(), stage.first, *theirs));
   host_.suspect({Errc::corrupt, fmt::format("rank {} has posted a call that cannot be read",
                                             stage.lane.offender())});
+}
+
+// Ranks of this host tell by their posts of the first sums, where there are sums. Later posts, and
+// links where there are sums, need what others have done.
+Standing TwoLevelOwner::standing(const Operation& operation, bool wants_only) {
+  const auto& scheduled = static_cast<const ScheduledOperation&>(operation);
+  const ScheduledOperation::OnGpu& on_gpu = scheduled.on_gpu;
+  if (on_gpu.staging != nullptr && !on_gpu.mark.reached) return {WaitCause::gpu};
+  Stage& stage = stages_[sums];
+  if (stage.first == &operation && scheduled.stages[sums].done == 0)
+    return standing_of(stage.lane, wants_only);
+  return links_.standing(operation, wants_only);
 }
 
 // Where the sums of the next segment are missing, other hosts are not to blame.

@@ -48,7 +48,7 @@ class TwoLevelOwner final : public OperationOwner {
   // The ranks of this rank's host have windows for each other, and all of them make this object.
   // All but options and parts outlive the owner.
   TwoLevelOwner(transports::Windows& windows, const Options& options, Parts parts, LaneCalls& calls,
-                const ScheduledLane& links, OwnerHost& host);
+                ScheduledLane& links, OwnerHost& host);
   TwoLevelOwner(const TwoLevelOwner&) = delete;
   TwoLevelOwner& operator=(const TwoLevelOwner&) = delete;
 
@@ -85,6 +85,7 @@ class TwoLevelOwner final : public OperationOwner {
   std::uint64_t awaited() const noexcept {
     return stages_[sums].lane.awaited() | stages_[copies].lane.awaited();
   }
+  Standing standing(const Operation& operation, bool wants_only) override;
   void append_awaited(const Operation& operation, Awaited& awaited) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
@@ -128,7 +129,7 @@ class TwoLevelOwner final : public OperationOwner {
   const std::size_t local_;                        // the place of this rank among them
   const std::array<Rows, collective_count> rows_;  // by operation
   LaneCalls& calls_;
-  const ScheduledLane& links_;
+  ScheduledLane& links_;
   OwnerHost& host_;
   std::array<Stage, 2> stages_;
   direct::GpuMovers movers_;

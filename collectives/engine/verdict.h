@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "collectives/engine/failure.h"
+#include "collectives/engine/watch.h"
 
 namespace rondo::engine {
 
@@ -36,6 +37,8 @@ class EngineObserver {
   // The operation has waited for EngineOptions::warn_after. Called at most once for each operation.
   // Number 0, here and below: messages between two ranks.
   virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
+  // A rank has been the last all the time.
+  virtual void late(const LateReport& report) = 0;
   // The operation did not end within `limit`. view: what this rank lacks, as late_text() says it.
   virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                         const std::string& view) = 0;

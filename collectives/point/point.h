@@ -63,6 +63,9 @@ class Point final : public engine::LinkOwner {
     return (!active_.empty() && send_to_active()) || moved;
   }
   void clear() noexcept override;
+  engine::Standing standing(const engine::Operation&, bool) override {
+    return {WaitCause::messages};
+  }
   void append_awaited(const engine::Operation& operation, engine::Awaited& awaited) const override;
   // "not done within 2 s on rank 0: rank 1 has not called send with tag 7; ..."
   std::string late_text(const engine::Operation& operation) const override;

@@ -21,8 +21,11 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
   if (inside == Inside::memory) schedule = between_hosts(schedule, rank, hosts);
   tables_ = std::make_unique<FrameTables>(schedule.rounds, depth);
   build(schedule, *tables_);
-  if (inside == Inside::memory && is_reducing(operation))
+  if (inside == Inside::memory && is_reducing(operation)) {
     for (ProgramStep& step : steps_) step.written = true;
+    for (ProgramPeer& peer : peers_) peer.tells = false;  // the sums come first
+  }
+  tellers_ = static_cast<std::uint32_t>(std::ranges::count(peers_, true, &ProgramPeer::tells));
   for (std::size_t i = 0; i < peers_.size(); ++i)
     index_[static_cast<std::size_t>(peers_[i].rank)] = static_cast<int>(i);
   if (is_reducing(operation)) find_inputs(rank, size, hosts);
@@ -127,6 +130,8 @@ void Program::order_links(const Schedule& schedule, FrameTables& tables) {
   };
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     peers_[i].first_receive = receives[i];
+    // What is received before the first round does not exist.
+    peers_[i].tells = receives[i + 1] > receives[i] && rounds[receives[i]] == 1;
     peers_[i].first_send = sends[i];
     peers_[i].receives = table(receives, i);
     peers_[i].sends = table(sends, i);

@@ -37,6 +37,8 @@ struct ProgramStep {
 
 struct ProgramPeer {
   int rank = 0;
+  // The first frame from it tells that it has called: that frame needs nothing that others send.
+  bool tells = false;
   // Where its steps start among those of all links.
   std::uint32_t first_receive = 0, first_send = 0;
   // The order in which the frames of the link travel.
@@ -78,6 +80,8 @@ class Program {
   // Index into peers(), or no_peer for a rank without frames to or from this one. Only for a
   // program that was made for the engine.
   int peer_index(int rank) const noexcept { return index_[static_cast<std::size_t>(rank)]; }
+  // How many peers tell.
+  std::uint32_t tellers() const noexcept { return tellers_; }
   // The step that receives or sends this frame of a segment on the link. Frames are counted in list
   // order.
   std::uint32_t receive_step(int peer, std::uint32_t frame) const noexcept {
@@ -108,7 +112,7 @@ class Program {
   int root_ = 0;
   std::uint32_t depth_ = 1;
   Inside inside_ = Inside::links;
-  std::uint32_t slices_ = 0;
+  std::uint32_t slices_ = 0, tellers_ = 0;
   std::vector<ProgramStep> steps_;
   std::vector<ProgramPeer> peers_;
   std::vector<std::uint32_t> chains_, chain_start_;

@@ -156,6 +156,8 @@ typedef struct rondo_options {
   const char* wait;      /* "auto", "spin" or "sleep": how this rank waits for others */
   /* The planner's constants themselves, which come before the file. NULL: not set. */
   const struct rondo_constants* plan_constants;
+  const char* metrics;        /* a file for Prometheus: see docs/metrics.md */
+  uint64_t metrics_period_ms; /* 0: not set */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
@@ -207,7 +209,9 @@ RONDO_C_API rondo_status rondo_describe_peer(rondo_communicator* communicator, i
 RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text,
                                        size_t capacity);
 
-/* Counters since rondo_connect(). Bytes are payload bytes of this rank. */
+/* Counters since rondo_connect(). Bytes are payload bytes of this rank. Times are those in which
+ * the oldest operation was under way, by what it waited for: rondo::WaitCause says what each means.
+ */
 typedef struct rondo_statistics {
   size_t bytes; /* sizeof(rondo_statistics), set by the caller */
   uint64_t operations;
@@ -216,9 +220,23 @@ typedef struct rondo_statistics {
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t staging_bytes; /* held now */
+  uint64_t failures;      /* operations that ended with an error */
+  uint64_t waited_ranks_ns;
+  uint64_t waited_transfer_ns;
+  uint64_t waited_gpu_ns;
+  uint64_t waited_messages_ns;
 } rondo_statistics;
 RONDO_C_API rondo_status rondo_get_statistics(rondo_communicator* communicator,
                                               rondo_statistics* statistics);
+
+/* How often this rank has waited for another one alone, and how long: see rondo::LateRank. Writes
+ * the first `capacity` of rondo_size() ranks, in their order. late may be NULL if capacity is 0. */
+typedef struct rondo_late_rank {
+  uint64_t calls;
+  uint64_t waited_ns;
+} rondo_late_rank;
+RONDO_C_API rondo_status rondo_get_late_ranks(rondo_communicator* communicator,
+                                              rondo_late_rank* late, size_t capacity);
 
 /* The planner's constants, the same on all ranks: in seconds, and seconds for each byte. */
 typedef struct rondo_link_costs {

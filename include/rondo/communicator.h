@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -74,7 +76,25 @@ class RONDO_API Memory {
   Registration registration_;
 };
 
+// How often this rank has waited for another one alone: all other ranks of which it hears had
+// called the collective. waited is from then on to the first sign of that rank, the way of a frame
+// header between hosts included.
+struct LateRank {
+  std::uint64_t calls = 0;
+  std::chrono::nanoseconds waited{};
+};
+
 // Counters since connect(). Bytes are payload bytes of this rank.
+//
+// Times count from the driver's first look at the clock, and only for operations that it finds
+// under way at a second look or before a sleep. So waits of less than a few microseconds are left
+// out. In each lane the oldest operation counts, so no time counts twice in a lane.
+//
+// Which ranks a rank hears of depends on the algorithm (Communicator::algorithm()): all with
+// "direct", "two_shot" and on the centre of "star"; the ranks of this host in sums of "two_level";
+// otherwise those whose frames are the first and need nothing from others, which are one neighbour
+// in "ring", one partner in "doubling" and "halving", and leaves in "tree". docs/metrics.md says
+// more.
 struct Statistics {
   std::uint64_t operations = 0;
   std::uint64_t frames_sent = 0;
@@ -82,6 +102,9 @@ struct Statistics {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::size_t staging_bytes = 0;  // staging memory held now
+  std::uint64_t failures = 0;     // operations that ended with an error
+  std::array<std::chrono::nanoseconds, wait_cause_count> waited{};  // by WaitCause
+  std::vector<LateRank> late_ranks;                                 // by rank; of this one nothing
 };
 
 // One send or receive of a batch, with the meaning of Communicator::send and receive.

@@ -109,6 +109,14 @@ struct RONDO_API Options {
   // RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
   std::size_t staging_bytes = 0;
 
+  // A file for Prometheus, which node_exporter's textfile collector reads (docs/metrics.md):
+  // operations, bytes, what this rank waited for, failures, late ranks. %r in the path becomes the
+  // rank, %p the process, %h the host; without %r and %p the rank is put before the last dot. A
+  // thread writes it, whole, every metrics_period and when the communicator ends. The folder must
+  // exist. Empty: RONDO_METRICS, else none.
+  std::string metrics{};
+  std::chrono::milliseconds metrics_period{0};  // 0: RONDO_METRICS_PERIOD, else 5 s
+
   // Reads the environment, RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI
   // and Slurm, and fills in the defaults. connect() does this too; call it only to see the values.
   // Throws Error(invalid_argument), which names the variable, its value and what is possible.

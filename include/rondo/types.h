@@ -64,6 +64,15 @@ inline constexpr int collective_count = 14;
 enum class Priority : std::uint8_t { bulk, urgent };
 inline constexpr int lane_count = 2;
 
+// What the oldest operation of a lane waits for.
+enum class WaitCause : std::uint8_t {
+  ranks,     // a rank of which this one hears first-hand has not called the collective
+  transfer,  // they have called it: bytes are on their way, or ranks further away are late
+  gpu,       // this rank's GPU has not yet done what was enqueued before the call
+  messages   // the oldest of send, receive and the like, whatever it lacks
+};
+inline constexpr std::size_t wait_cause_count = 4;
+
 // Borrowed memory: `count` elements of `type` at `data`. Host memory when device < 0, else the
 // ordinal of a GPU. The memory must stay valid and, for an output, untouched until the operation
 // that uses it is done.
@@ -120,6 +129,7 @@ constexpr bool supports(DType type, ReduceOp op) noexcept {
 // outside the enum.
 RONDO_API std::string_view name_of(DType type) noexcept;
 RONDO_API std::string_view name_of(ReduceOp op) noexcept;
+RONDO_API std::string_view name_of(WaitCause cause) noexcept;  // "ranks"
 RONDO_API std::string_view name_of(Collective operation) noexcept;
 
 // The inverse of name_of. Understands common synonyms (float, half, bfloat16, prod, avg,

@@ -111,6 +111,8 @@ Options read_options(const rondo_options& from) {
   if (from.integrity != nullptr) options.integrity = from.integrity;
   options.ranks_on_host = from.ranks_on_host;
   if (from.wait != nullptr) options.wait = from.wait;
+  if (from.metrics != nullptr) options.metrics = from.metrics;
+  options.metrics_period = milliseconds_of(from.metrics_period_ms);
   if (from.plan_constants != nullptr) options.plan_constants = constants_of(*from.plan_constants);
   return options;
 }

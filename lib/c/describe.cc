@@ -100,9 +100,33 @@ rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statis
     require(communicator, "communicator");
     require_size(statistics, "statistics");
     const Statistics s = communicator->value.statistics();
-    *statistics = {sizeof(rondo_statistics), s.operations, s.frames_sent,
-                   s.frames_received,        s.bytes_sent, s.bytes_received,
-                   s.staging_bytes};
+    const auto waited = [&](WaitCause cause) {
+      return static_cast<std::uint64_t>(s.waited[static_cast<std::size_t>(cause)].count());
+    };
+    *statistics = {sizeof(rondo_statistics),
+                   s.operations,
+                   s.frames_sent,
+                   s.frames_received,
+                   s.bytes_sent,
+                   s.bytes_received,
+                   s.staging_bytes,
+                   s.failures,
+                   waited(WaitCause::ranks),
+                   waited(WaitCause::transfer),
+                   waited(WaitCause::gpu),
+                   waited(WaitCause::messages)};
+  });
+}
+
+rondo_status rondo_get_late_ranks(rondo_communicator* communicator, rondo_late_rank* late,
+                                  size_t capacity) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    if (capacity != 0) require(late, "late");
+    const Statistics s = communicator->value.statistics();
+    for (std::size_t rank = 0; rank < std::min(capacity, s.late_ranks.size()); ++rank)
+      late[rank] = {s.late_ranks[rank].calls,
+                    static_cast<std::uint64_t>(s.late_ranks[rank].waited.count())};
   });
 }
 

@@ -49,7 +49,10 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
     std::memcpy(&endpoint.storage, entry->ai_addr, entry->ai_addrlen);
     endpoint.bytes = entry->ai_addrlen;
     endpoint.set_port(port);
-    found.endpoints.push_back(endpoint);
+    // /etc/hosts may have an address twice, and a port can be listened at once.
+    const bool known = std::ranges::any_of(
+        found.endpoints, [&](const Endpoint& other) { return other.text() == endpoint.text(); });
+    if (!known) found.endpoints.push_back(endpoint);
   }
   if (found.endpoints.empty()) found.why = "the name '" + host + "' has no IPv4 or IPv6 address";
   return found;

@@ -43,11 +43,16 @@ struct Place {
   // One deadline for all of connect(): to join, share memory and measure.
   base::TimePoint deadline = base::TimePoint::max();
   std::string group;  // empty, or the numbers and colors of splits: "/1.0/2.7"
+  // By rank here: its rank in the communicator that connect() made. Empty: the same.
+  std::vector<int> ranks;
 
   // Protection of data connections between hosts: RONDO_INTEGRITY.
   base::Protection between_hosts = base::Protection::headers;
   bool protect_all = false;  // for tests: protect connections within a host as well
 
+  int rank_outside(int of) const noexcept {
+    return ranks.empty() ? of : ranks[static_cast<std::size_t>(of)];
+  }
   // Without a job secret only ranks of this host can join.
   bool stays_here() const noexcept { return secret.empty() || this_host_only; }
   // Terms for the handshake of a connection. One that leaves this host is protected.

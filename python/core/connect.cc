@@ -31,7 +31,8 @@ constexpr Text texts[] = {{"rendezvous", &rondo_options::rendezvous},
                           {"host", &rondo_options::host},
                           {"constants", &rondo_options::constants},
                           {"integrity", &rondo_options::integrity},
-                          {"wait", &rondo_options::wait}};
+                          {"wait", &rondo_options::wait},
+                          {"metrics", &rondo_options::metrics}};
 
 struct Number {
   std::string_view name;
@@ -64,7 +65,8 @@ struct Seconds {
   std::uint64_t rondo_options::*field;
 };
 constexpr Seconds times[] = {{"connect_deadline", &rondo_options::connect_deadline_ms},
-                             {"deadline", &rondo_options::deadline_ms}};
+                             {"deadline", &rondo_options::deadline_ms},
+                             {"metrics_period", &rondo_options::metrics_period_ms}};
 
 template <class Row, std::size_t count>
 const Row* find(const Row (&table)[count], std::string_view name) {

@@ -74,13 +74,23 @@ std::vector<int> local_ranks(Session& session) {
   return ranks;
 }
 
-// In the order of rondo.Statistics.
+// In the order of rondo.Statistics: times in seconds, and pairs of calls and seconds by rank.
 py::tuple statistics(Session& session) {
   rondo_statistics s{};
   s.bytes = sizeof(s);
   check(call_inside(session, [&](rondo_communicator* c) { return rondo_get_statistics(c, &s); }));
+  std::vector<rondo_late_rank> late(static_cast<std::size_t>(rondo_size(session.get())));
+  check(call_inside(session, [&](rondo_communicator* c) {
+    return rondo_get_late_ranks(c, late.data(), late.size());
+  }));
+  const auto seconds = [](std::uint64_t time) { return static_cast<double>(time) / 1e9; };
+  py::list late_ranks;
+  for (const rondo_late_rank& one : late)
+    late_ranks.append(py::make_tuple(one.calls, seconds(one.waited_ns)));
   return py::make_tuple(s.operations, s.frames_sent, s.frames_received, s.bytes_sent,
-                        s.bytes_received, s.staging_bytes);
+                        s.bytes_received, s.staging_bytes, s.failures, seconds(s.waited_ranks_ns),
+                        seconds(s.waited_transfer_ns), seconds(s.waited_gpu_ns),
+                        seconds(s.waited_messages_ns), late_ranks);
 }
 
 // In the order of rondo.PlanConstants.

@@ -28,7 +28,7 @@ from ._errors import (
     SystemFailureError,
     UnsupportedError,
 )
-from ._types import Call, DType, DTypeLike, LinkCosts, OpLike, PlanConstants, Receive, ReduceOp, Send, Statistics, Store
+from ._types import Call, DType, DTypeLike, LateRank, LinkCosts, OpLike, PlanConstants, Receive, ReduceOp, Send, Statistics, Store
 
 __version__ = _version()
 
@@ -43,6 +43,7 @@ __all__ = [
     "DeadlineExceededError",
     "Error",
     "InvalidArgumentError",
+    "LateRank",
     "LinkCosts",
     "Memory",
     "MismatchError",

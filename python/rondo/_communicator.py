@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import Memory, Registration, Work
-from ._types import Buffer, Call, DTypeLike, LinkCosts, OperationName, OpLike, PlanConstants, Receive, ReduceOp, Send, Statistics, Store
+from ._types import Buffer, Call, DTypeLike, LateRank, LinkCosts, OperationName, OpLike, PlanConstants, Receive, ReduceOp, Send, Statistics, Store
 
 if TYPE_CHECKING:
     import numpy
@@ -268,7 +268,8 @@ class Communicator:
 
     def statistics(self) -> Statistics:
         """Counters since connect()."""
-        return Statistics(*self._core.statistics())
+        *counters, late_ranks = self._core.statistics()
+        return Statistics(*counters, tuple(LateRank(*one) for one in late_ranks))
 
     def constants(self) -> PlanConstants:
         """The planner's constants: the defaults, measured, from a file, or those of connect()."""
@@ -302,6 +303,8 @@ def connect(
     segment_bytes: int | None = None,
     depth: int | None = None,
     staging_bytes: int | None = None,
+    metrics: str | None = None,
+    metrics_period: float | None = None,
 ) -> Communicator:
     """Joins the other ranks and returns their communicator.
 
@@ -324,6 +327,8 @@ def connect(
     integrity: what the secret protects between hosts: "headers" or "payload".
     algorithm, segment_bytes, depth, staging_bytes, constants, plan_constants, measure: for
     measurements; see rondo/options.h. plan_constants replace the file `constants`.
+
+    metrics: a file for Prometheus, written every metrics_period seconds (5): docs/metrics.md.
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have
     not come), InvalidArgumentError, MismatchError, UnsupportedError, PeerLostError or

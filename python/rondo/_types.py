@@ -126,6 +126,14 @@ class PlanConstants(NamedTuple):
     reduce_seconds_per_byte: float
 
 
+class LateRank(NamedTuple):
+    """Collectives in which this rank waited for another one alone: see docs/metrics.md."""
+
+    calls: int
+    waited: float
+    """Seconds, from the call of the last of the others to the first sign of that rank."""
+
+
 class Statistics(NamedTuple):
     """Counters since connect(). Bytes are payload bytes of this rank."""
 
@@ -136,6 +144,18 @@ class Statistics(NamedTuple):
     bytes_received: int
     staging_bytes: int
     """Staging memory held now."""
+    failures: int
+    """Operations that ended with an error."""
+    waited_ranks: float
+    """Seconds in which the oldest operation was a collective that a rank had not called."""
+    waited_transfer: float
+    """Seconds in which they had called it: bytes on their way, or ranks further away."""
+    waited_gpu: float
+    """Seconds in which it waited for earlier work of this rank's GPU."""
+    waited_messages: float
+    """Seconds in which the oldest send, receive and the like was under way."""
+    late_ranks: tuple[LateRank, ...]
+    """By rank: how often this rank waited for that one alone."""
 
 
 class Store(Protocol):

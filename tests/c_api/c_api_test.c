@@ -438,6 +438,15 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   statistics.bytes = sizeof statistics;
   CHECK(rondo_get_statistics(c, &statistics) == RONDO_OK);
   CHECK(statistics.operations == 1 && statistics.frames_sent > 0 && statistics.bytes_sent > 0);
+  CHECK(statistics.failures == 0 && statistics.waited_gpu_ns == 0);
+  CHECK(statistics.waited_messages_ns == 0);
+  rondo_late_rank late[8];
+  memset(late, 0xff, sizeof late);
+  CHECK(rondo_get_late_ranks(c, NULL, 0) == RONDO_OK);
+  CHECK(rondo_get_late_ranks(c, NULL, 1) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_get_late_ranks(c, late, 8) == RONDO_OK);
+  for (int i = 0; i < 8; ++i) CHECK((late[i].calls <= 1) == (i < ranks));
+  CHECK(late[rondo_rank(c)].calls == 0 && late[rondo_rank(c)].waited_ns == 0);
   rondo_constants constants;
   constants.bytes = sizeof constants;
   CHECK(rondo_get_constants(c, &constants) == RONDO_OK);

@@ -39,6 +39,7 @@ struct Silent : engine::EngineObserver {
   void failure(const engine::Failure&) override {}
   void stalled(Priority, std::uint64_t) override {}
   void slow(Priority, std::uint64_t, nanoseconds) override {}
+  void late(const engine::LateReport&) override {}
   void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
 };
 

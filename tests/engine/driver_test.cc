@@ -32,6 +32,7 @@ class LateWork final : public engine::Driven {
   bool pending() const noexcept override {
     return operation_.state() == engine::Operation::State::running;
   }
+  void pausing() noexcept override {}
   bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override {
     ++sleeps;
@@ -65,6 +66,7 @@ class WorkBesideAStart final : public engine::Driven {
   bool pending() const noexcept override {
     return operation_.state() == engine::Operation::State::running;
   }
+  void pausing() noexcept override {}
   bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override {
     if (!started_) return false;
@@ -102,6 +104,7 @@ class QuietWork final : public engine::Driven {
   bool pending() const noexcept override {
     return operation_.state() == engine::Operation::State::running;
   }
+  void pausing() noexcept override {}
   bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override {
     ++sleeps;
@@ -130,6 +133,7 @@ class BusyWork final : public engine::Driven {
   base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
   void deliver() override {}
   bool pending() const noexcept override { return looks < 2; }
+  void pausing() noexcept override {}
   bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override { return false; }
 
@@ -151,6 +155,7 @@ class WorkOfOnePass final : public engine::Driven {
   base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
   void deliver() override {}
   bool pending() const noexcept override { return pending_; }
+  void pausing() noexcept override {}
   bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override { return true; }
 
@@ -176,6 +181,7 @@ class WorkThatLasts final : public engine::Driven {
   base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
   void deliver() override {}
   bool pending() const noexcept override { return pending_; }
+  void pausing() noexcept override {}
   bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override {
     ++sleeps;

@@ -83,3 +83,20 @@ TEST_CASE("the checksum of a frame is computed once, however often the link has 
   CHECK(sender.rank_1.last.segment == 1);
   CHECK(sender.rank_1.last.checksum == second);
 }
+
+// A link may show the header again while there is no room for its payload.
+TEST_CASE("the first header of a peer tells that it has called, however often it is shown") {
+  Sender sender;
+  const engine::Operation& operation = *sender.operation;
+  const engine::Standing before = sender.lane.standing(operation, true);
+  CHECK(before.cause == WaitCause::ranks);
+  CHECK(before.only == 1);
+  CHECK(before.warns);
+  CHECK(sender.lane.standing(operation, false).only == -1);
+  const transports::HeaderBytes header =
+      engine::encode({sender.operation->signature, operation.number, 0, 0});
+  for (int shown = 0; shown < 3; ++shown) {
+    CHECK(sender.lane.arrived(sender.rank_1, header) == transports::Header::accept);
+    CHECK(sender.lane.standing(operation, true).cause == WaitCause::transfer);
+  }
+}

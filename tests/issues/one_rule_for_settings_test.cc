@@ -80,6 +80,8 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(defaults.connect_deadline == std::chrono::seconds{30});
   CHECK(defaults.connections == 1);
   CHECK(defaults.staging_bytes == std::size_t{16} << 20);
+  CHECK(defaults.metrics.empty());
+  CHECK(defaults.metrics_period == std::chrono::seconds{5});
   CHECK_FALSE(defaults.reproducible);
 
   const Environment environment{{"RONDO_DEADLINE", "5"},       {"RONDO_CONNECT_DEADLINE", "6"},
@@ -89,7 +91,8 @@ TEST_CASE("every field comes before its variable, and that before the default",
                                 {"RONDO_SEGMENT_BYTES", "4K"}, {"RONDO_DEPTH", "7"},
                                 {"RONDO_CONSTANTS", "/file"},  {"RONDO_MEASURE", "1"},
                                 {"RONDO_STAGING_BYTES", "1M"}, {"RONDO_REPRODUCIBLE", "1"},
-                                {"RONDO_CHECKSUM", "1"},       {"RONDO_RANKS_ON_HOST", "9"}};
+                                {"RONDO_CHECKSUM", "1"},       {"RONDO_RANKS_ON_HOST", "9"},
+                                {"RONDO_METRICS", "/m.prom"},  {"RONDO_METRICS_PERIOD", "2"}};
   const Options variables = lib::with_environment({});
   CHECK(variables.deadline == std::chrono::seconds{5});
   CHECK(variables.connect_deadline == std::chrono::seconds{6});
@@ -106,6 +109,8 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(variables.staging_bytes == std::size_t{1} << 20);
   CHECK((variables.reproducible && variables.checksum));
   CHECK(variables.ranks_on_host == 9);
+  CHECK(variables.metrics == "/m.prom");
+  CHECK(variables.metrics_period == std::chrono::seconds{2});
 
   const Options own{.connect_deadline = std::chrono::seconds{1},
                     .deadline = std::chrono::seconds{2},
@@ -123,12 +128,16 @@ TEST_CASE("every field comes before its variable, and that before the default",
                     .depth = 1,
                     .constants = "/own",
                     .measure = false,
-                    .staging_bytes = 2};
+                    .staging_bytes = 2,
+                    .metrics = "/own.prom",
+                    .metrics_period = std::chrono::seconds{1}};
   const Options fields = lib::with_environment(own);
   CHECK(fields.deadline == own.deadline);
   CHECK(fields.connect_deadline == own.connect_deadline);
   CHECK(fields.transports == own.transports);
   CHECK(fields.ranks_on_host == 3);
+  CHECK(fields.metrics == "/own.prom");
+  CHECK(fields.metrics_period == own.metrics_period);
   CHECK(fields.interfaces == own.interfaces);
   CHECK(fields.connections == 1);
   CHECK((fields.port_first == 50 && fields.port_last == 60));

@@ -5,7 +5,7 @@
 
 include/rondo -> base -> device -> transports -> collectives -> lib: a folder may include itself and
 the folders to its left. Inside collectives: schedules -> proof, plan, kernels -> engine, direct,
-point. Inside transports: transport.h -> connect, host -> the transports. A room has a namespace
+point. Inside tools: see TOOLS. Inside transports: transport.h -> connect, host -> the transports. A room has a namespace
 with the name of its folder; public names are in rondo.
 """
 
@@ -23,6 +23,9 @@ PUBLIC_ONLY = ["examples"]
 COLLECTIVES = {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "engine": 2, "direct": 2, "point": 2}
 # Rooms of transports that several transports share.
 SHARED_TRANSPORTS = {"connect", "host"}
+# Rooms of tools, lowest first; "" are the headers beside the commands. A command, which is a source
+# there, may include all.
+TOOLS = {"": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "soak": 5, "pairs": 5, "plots": 5}
 EVERYTHING = ["tests", "bench"]
 CODE = {".h", ".cc", ".cu", ".cuh"}
 OTHER_CODE = {".py", ".sh", ".map", ".cmake"}
@@ -92,6 +95,8 @@ def own_include(path, target, folders):
         return None
     if here in WITH_DEVICE and there == "device":
         return None
+    if here == there == "tools":
+        return tool_include(path, target)
     if here in PUBLIC_AND_BASE:
         return None if there in (here, "base") else f'"{target}": {here} includes <rondo/...>, base and itself only'
     if here == "include":
@@ -99,6 +104,17 @@ def own_include(path, target, folders):
     if there not in ORDER or ORDER.index(there) > ORDER.index(here):
         return f'"{target}": {here} may include {", ".join(ORDER[: ORDER.index(here) + 1])} only'
     return room_include(path, target)
+
+
+def tool_include(path, target):
+    """The problem with including a header of another room of tools, or None."""
+    here, there = (name.split("/")[1] if name.count("/") > 1 else "" for name in (path, target))
+    for name, room in (path, here), (target, there):
+        if room not in TOOLS:
+            return f'"{name}": the rooms of tools are {", ".join(filter(None, TOOLS))}'
+    if here == there or (here == "" and path.endswith(".cc")) or TOOLS[there] < TOOLS[here]:
+        return None
+    return f'"{target}": the order in tools is {" <= ".join(sorted(filter(None, TOOLS), key=TOOLS.get))}'
 
 
 def room_include(path, target):

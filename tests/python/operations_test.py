@@ -2,6 +2,8 @@
 """Every operation with every element type, against NumPy."""
 
 import functools
+import tempfile
+import time
 
 import numpy as np
 import ranks
@@ -223,7 +225,37 @@ def groups(c):
     assert c.local_ranks() == list(range(c.size))
     assert " over " in c.describe("all_reduce", 1000) and c.algorithm("all_gather", 10, "bf16")
     assert c.describe_peer((c.rank + 1) % c.size) and not c.describe_peer(c.rank) and c.address()
-    assert c.statistics().operations > 0
+    counted = c.statistics()
+    assert counted.operations > 0 and counted.failures == 0 and counted.waited_gpu == 0
+    assert counted.waited_ranks >= 0 and counted.waited_transfer >= 0 and counted.waited_messages >= 0
+    assert len(counted.late_ranks) == c.size and counted.late_ranks[c.rank] == rondo.LateRank(0, 0.0)
+
+
+def late_rank(c):
+    """Rank 1 comes late to each call, and rank 0 counts that."""
+    ones = np.ones(1, np.float32)
+    for _ in range(50):
+        if c.rank == 1:
+            time.sleep(0.005)
+        c.all_reduce(ones.copy(), label="step")
+    if c.rank == 0:
+        assert c.statistics().late_ranks[1].calls > 10
+        assert c.statistics().late_ranks[1].waited > 0.05
+        assert c.statistics().waited_ranks >= 0.9 * c.statistics().late_ranks[1].waited
+
+
+def metrics_of_one_rank(c):
+    with tempfile.TemporaryDirectory() as folder:
+        with rondo.connect(rank=0, size=1, metrics=folder + "/%r.prom", metrics_period=60) as alone:
+            alone.barrier(label="ten")
+        with open(folder + "/0.prom", encoding="utf-8") as file:
+            assert 'rondo_operations_total{rank="0",operation="barrier",tag="ten"} 1\n' in file.read()
+    try:
+        rondo.connect(rank=0, size=1, metrics="/no/folder/m")
+    except rondo.InvalidArgumentError as error:
+        assert "(Options::metrics) is '/no/folder/m'" in str(error)
+    else:
+        raise AssertionError("a folder that does not exist is taken")
 
 
 class Operations(ranks.Case):
@@ -246,6 +278,13 @@ class Operations(ranks.Case):
 
     def test_given_constants(self):
         self.run_ranks(2, given_constants)
+
+    def test_a_late_rank(self):
+        self.run_ranks(2, late_rank)
+        self.run_ranks(2, late_rank, RONDO_TRANSPORT="tcp")
+
+    def test_metrics(self):
+        self.run_ranks(1, metrics_of_one_rank)
 
     def test_one_rank(self):
         self.run_ranks(1, moves)

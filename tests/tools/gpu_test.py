@@ -131,17 +131,37 @@ class Bench(unittest.TestCase):
                 result = self.bench("sendrecv", "--one-way", "--window", 3, "--device", "cuda", "-b", 12, "-e", "120000", "-f", 100,
                                     "--transport", transport, *memory, *more, *QUICK, "--json", "-", settings=small)
                 document = json.loads(result.stdout)
-                self.assertEqual((document["operation"], document["ranks"], document["window"]), ("sendrecv_one_way", 2, 3))
+                self.assertEqual((document["operations"], document["ranks"]), (["sendrecv_one_way"], 2))
                 self.assertEqual((document["device"], document["staging"]), ("cuda", "pinned host memory"))
                 self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
                 for row in document["results"]:
-                    self.assertEqual((row["wrong"], row["algorithm"]), (0, "messages"))
+                    self.assertEqual((row["wrong"], row["algorithm"], row["window"]), (0, "messages", 3))
                     self.assertGreater(row["latency_p50_us"], 0)
                     self.assertEqual(row["ceiling_of"], "none" if more else "gpu")
                     if not more:
                         # One rank loads the message and the other one stores it.
                         percent = 100 * 2 * row["bytes"] / row["p50_us"] / 1e3 / row["ceiling"]
-                        self.assertAlmostEqual(row["ceiling_percent"], percent, places=3)
+                        self.assertAlmostEqual(row["ceiling_percent"], percent, delta=0.001 + 0.01 * percent)
+
+    def test_messages_of_pairs(self):
+        small = "leaks=fail,gpus=2,memory_mib=256"
+        cases = (("latency", 2, "shm", ["--allocate"], 0), ("bandwidth", 2, "tcp", [], 1), ("bibandwidth", 2, "shm", [], 2),
+                 ("bibandwidth", 2, "tcp", ["--allocate"], 2), ("rate", 4, "shm", [], 2))
+        for operation, ranks, transport, memory, streams in cases:
+            with self.subTest(operation=operation, transport=transport, memory=memory):
+                window = ["--window", 3] if streams else []
+                result = self.bench(operation, *window, "--device", "cuda", "--ranks", ranks, "--sizes", "12,1200,120000",
+                                    "--transport", transport, *memory, *QUICK, "--json", "-", settings=small)
+                document = json.loads(result.stdout)
+                self.assertEqual((document["device"], document["staging"]), ("cuda", "pinned host memory"))
+                self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
+                for row in document["results"]:
+                    self.assertEqual((row["operation"], row["wrong"], row["algorithm"]), (operation, 0, "messages"))
+                    self.assertGreater(row["p50_us"], 0)
+                    self.assertEqual(row["ceiling_of"], "gpu" if streams else "none")
+                    if streams:
+                        percent = 100 * streams * 2 * row["bytes"] / row["p50_us"] / 1e3 / row["ceiling"]
+                        self.assertAlmostEqual(row["ceiling_percent"], percent, delta=0.001 + 0.01 * percent)
 
     def test_a_wrong_result_is_found(self):
         """A GPU that loses a copy: an operation fails, or the check finds it."""

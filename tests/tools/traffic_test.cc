@@ -31,6 +31,10 @@ TEST_CASE("what is copied is loaded and stored for each rank that takes it") {
 TEST_CASE("a message is loaded and stored once, and crosses one link") {
   CHECK(traffic_of(Operation::sendrecv(), 4, 100, false) == 4 * 200);
   CHECK(traffic_of(Operation::one_way(), 2, 100, false) == 200);
+  CHECK(traffic_of(Operation::bandwidth(), 2, 100, false) == 200);
+  CHECK(traffic_of(Operation::bibandwidth(), 2, 100, false) == 2 * 200);
+  CHECK(traffic_of(Operation::rate(), 6, 100, false) == 3 * 200);
   CHECK(bus_factor(Operation::sendrecv(), 4) == 1);
+  CHECK(bus_factor(Operation::rate(), 4) == 1);
   CHECK(bus_factor(Operation::one_way(), 2) == 1);
 }

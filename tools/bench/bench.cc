@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "tools/bench/faults.h"
 #include "tools/bench/report.h"
 #include "tools/ceilings/choose.h"
 #include "tools/commands.h"
@@ -19,6 +20,7 @@
 #include "tools/output.h"
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
+#include "tools/text.h"
 
 namespace rondo::tools {
 namespace {
@@ -173,18 +175,11 @@ bool Bench::measure_all() {
 
 int Bench::verdict() const {
   int status = exit_fine;
-  for (const Row& row : rows_) {
-    if (row.wrong > 0) {
-      say("rondo bench: {}: {} wrong elements\n", describe_row(row), row.wrong);
+  for (const Row& row : rows_)
+    for (const std::string& fault : faults_of(row, options_)) {
+      if (session_.is_first()) say("rondo bench: {}: {}\n", describe_row(row), fault);
       status = exit_missed;
     }
-    // A row without bytes has no bandwidth.
-    if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) {
-      say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
-          describe_row(row), row.busbw, *options_.min_bandwidth);
-      status = exit_missed;
-    }
-  }
   return status;
 }
 
@@ -210,7 +205,7 @@ int Bench::run() {
   });
   const bool whole = measure_all();
   end(whole);
-  return session_.end(session_.is_first() ? verdict() : exit_fine);
+  return session_.end(verdict());
 }
 
 }  // namespace

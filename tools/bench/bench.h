@@ -6,8 +6,8 @@
 
 namespace rondo::tools {
 
-// Measures all operations of the options, on one rank of them. Returns the exit status, which is
-// exit_fine on ranks other than 0. A lost rank ends it with an exception.
+// Measures all operations of the options, on one rank of them. Returns the exit status, the same
+// on all ranks unless rank 0 cannot write. A lost rank ends it with an exception.
 int run_bench(Session& session);
 
 }  // namespace rondo::tools

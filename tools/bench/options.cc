@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
                         default_step = std::uint64_t{1} << 20;
-// Every message of a window has memory of its own.
-constexpr std::uint64_t default_windowed_max = std::uint64_t{4} << 20, most_window = 65'536;
+// Every message of a window has memory of its own. OSU's benchmarks end here too.
+constexpr std::uint64_t default_pair_max = std::uint64_t{4} << 20, most_window = 65'536;
 // Of pairs: enough messages under way to keep a link busy, and a slow link ends them soon.
 constexpr std::uint64_t default_pairs_window = 4, default_pairs_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t most_rows = 100'000;
@@ -101,6 +101,7 @@ void check_flags_of_messages(const BenchFlags& flags, const std::vector<Operatio
   refuse("--root", flags.root, name + " has no root");
   refuse("--algorithm", flags.algorithm, "messages have no algorithm to choose");
   if (any([](const Operation& operation) { return !operation.between_pairs(); })) return;
+  refuse("--delay", flags.delay, name + " does not name late ranks, only calls of all ranks do");
   refuse("--agg_iters", flags.in_a_row,
          flags.one_way ? "with --one-way an iteration has --window messages"
                        : "an iteration of " + name + " has --window messages, of latency one");
@@ -165,11 +166,11 @@ std::vector<std::uint64_t> read_list_of_sizes(const BenchFlags& flags) {
   return sizes;
 }
 
-std::vector<std::uint64_t> read_sizes(const BenchFlags& flags, bool windowed) {
+std::vector<std::uint64_t> read_sizes(const BenchFlags& flags, bool between_pairs) {
   if (!flags.sizes.empty()) return read_list_of_sizes(flags);
   std::uint64_t first =
       flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
-  std::uint64_t last = windowed ? default_windowed_max : default_max;
+  std::uint64_t last = between_pairs ? default_pair_max : default_max;
   if (!flags.max_bytes.empty()) last = parse_bytes("--maxbytes", flags.max_bytes);
   if (flags.max_bytes.empty()) last = std::max(first, last);
   if (flags.min_bytes.empty()) first = std::min(first, last);
@@ -273,7 +274,11 @@ Options read_connect(const BenchFlags& flags, const std::vector<Operation>& oper
 }  // namespace
 
 std::vector<std::uint64_t> BenchOptions::sizes_of(const Operation& operation) const {
-  return operation == Collective::barrier ? std::vector<std::uint64_t>{0} : sizes;
+  if (operation == Collective::barrier) return {0};
+  std::vector<std::uint64_t> own = sizes;
+  if (sizes_from_zero && operation == Operation::latency() && own.front() > 0)
+    own.insert(own.begin(), 0);
+  return own;
 }
 
 std::vector<DType> BenchOptions::types_of(const Operation& operation) const {
@@ -313,10 +318,10 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   };
   add("operation", flags.operation,
       "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
-      "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (to the next, from the "
-      "previous one); between ranks 0 and 1: latency, bandwidth (a window of messages), "
-      "bibandwidth (both directions at once); rate (the first half to the second half of the "
-      "ranks); several with commas; pairs (every link between hosts)");
+      "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (each rank sends to the next "
+      "one and receives from the previous one); messages between two ranks: latency, bandwidth, "
+      "bibandwidth (in both directions at once); between many pairs of ranks: rate; several with "
+      "commas; pairs (every link between hosts)");
   command.add_flag("--one-way", flags.one_way,
                    "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
                    "and the latency of one: half of its round trip; also with --device cuda");
@@ -325,8 +330,11 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "under way at once (default 64); with pairs: messages under way (default 4)");
   add("--sizes", flags.sizes, "These sizes, instead of a range: 8,64K,1M");
   add("-b,--minbytes", flags.min_bytes,
-      "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8)");
-  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M, with windows of messages 4M)");
+      "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8; latency also has a row "
+      "of 0 bytes)");
+  add("-e,--maxbytes", flags.max_bytes,
+      "Largest size (default 64M; 4M for sendrecv --one-way, latency, bandwidth, bibandwidth and "
+      "rate)");
   add("-i,--stepbytes", flags.step_bytes,
       "Add this from one size to the next (default 1M where the factor is 1)");
   add("-f,--stepfactor", flags.step_factor,
@@ -373,9 +381,12 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "RONDO_CONSTANTS; - is the standard output");
   add("--min-bandwidth", flags.min_bandwidth,
       "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
-      "not for barrier");
+      "not for barrier and latency");
   add("--max-latency", flags.max_latency,
-      "With pairs: latency that no link may exceed, as in 50us, otherwise the exit status is 1");
+      "A time, as in 50us or 1.5ms, that the p50 of no row may exceed, otherwise the exit status "
+      "is 1. It is the p50 of a call, for latency and sendrecv --one-way of half a round trip; not "
+      "for bandwidth, bibandwidth and rate, whose times are shares of a window; with pairs of no "
+      "link");
   add_pairs_flags(command, flags.pairs);
   add("--seconds", flags.seconds,
       "Soak: measure for so long, a line for each interval, and sum up at the end or when a signal "
@@ -499,12 +510,30 @@ void check_memory(const BenchOptions& options) {
         base::describe_bytes(options.sizes.back()), options.calls_flag(), options.most_calls()));
 }
 
-// What has no bandwidth cannot fall below one.
-void check_min_bandwidth(const BenchOptions& options) {
-  for (const Operation& operation : options.operations)
-    if (operation == Collective::barrier)
-      throw UsageError(
-          "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
+// Reads the bounds of all rows. A bound of what no operation has is a mistake.
+void read_bounds(const BenchFlags& flags, BenchOptions& options) {
+  const auto any = [&](auto has) {
+    return std::any_of(options.operations.begin(), options.operations.end(), has);
+  };
+  if (!flags.min_bandwidth.empty()) {
+    options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
+    if (!any([](const Operation& operation) { return operation.has_bandwidth(); }))
+      throw UsageError(options.operations.front() == Operation::latency()
+                           ? "--min-bandwidth: latency has one message under way, so it has no "
+                             "bandwidth; give --max-latency, or measure bandwidth"
+                           : "--min-bandwidth: a barrier moves no data, so it has no bandwidth; "
+                             "leave the flag out, or give --max-latency");
+  }
+  if (flags.max_latency.empty()) return;
+  options.max_latency = parse_seconds("--max-latency", flags.max_latency);
+  if (*options.max_latency <= 0)
+    throw UsageError(
+        fmt::format("--max-latency {}: give a time above 0, as in 50us", flags.max_latency));
+  if (!any([](const Operation& operation) { return operation.has_latency(); }))
+    throw UsageError(
+        fmt::format("--max-latency {}: times of {} are shares of a window of messages; measure "
+                    "latency, or give --min-bandwidth",
+                    flags.max_latency, flags.operation));
 }
 
 void refuse_flags_of_other_operations(const BenchFlags& flags) {
@@ -569,10 +598,7 @@ BenchOptions interpret_pairs(const BenchFlags& flags) {
   options.ceiling = false;
   if (!flags.ranks.empty()) options.ranks = parse_int("--ranks", flags.ranks, 1, most_ranks);
   options.binding = parse_binding(flags.bind);
-  if (!flags.min_bandwidth.empty())
-    options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
-  if (!flags.max_latency.empty())
-    options.max_latency = parse_seconds("--max-latency", flags.max_latency);
+  read_bounds(flags, options);
   read_files(flags, options);
   options.connect = read_connect(flags, {});
   return options;
@@ -583,17 +609,12 @@ BenchOptions interpret_pairs(const BenchFlags& flags) {
 BenchOptions interpret(const BenchFlags& flags) {
   if (flags.operation == "pairs") return interpret_pairs(flags);
   refuse(flags.pairs, flags.operation);
-  if (!flags.max_latency.empty())
-    throw UsageError(fmt::format(
-        "--max-latency {}: only for rondo bench pairs, and the operation is {}; leave the flag out",
-        flags.max_latency, flags.operation));
   BenchOptions options;
   options.operations = read_operations(flags);
   check_flags_of_messages(flags, options.operations);
   options.conditions = read_conditions(flags);
-  options.sizes = read_sizes(
-      flags, std::any_of(options.operations.begin(), options.operations.end(),
-                         [](const Operation& operation) { return operation.windowed(); }));
+  options.sizes = read_sizes(flags, options.between_pairs());
+  options.sizes_from_zero = flags.sizes.empty() && flags.min_bytes.empty();
   if (options.operations == std::vector<Operation>{Collective::barrier}) options.sizes = {0};
   options.conditions.largest = options.sizes.back();
   check_memory(options);
@@ -602,10 +623,7 @@ BenchOptions interpret(const BenchFlags& flags) {
   options.roots = read_roots(flags);
   if (!flags.ranks.empty()) options.ranks = parse_int("--ranks", flags.ranks, 1, most_ranks);
   options.binding = parse_binding(flags.bind);
-  if (!flags.min_bandwidth.empty()) {
-    options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
-    check_min_bandwidth(options);
-  }
+  read_bounds(flags, options);
   options.delay = read_delay(flags.delay);
   options.ceiling = !flags.no_ceiling;
   for (const Operation& operation : options.operations)

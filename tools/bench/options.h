@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench/pairs_options.h"
 #include "tools/commands.h"
 #include "tools/measure/conditions.h"
 #include "tools/measure/gpu.h"
 #include "tools/measure/operation.h"
-#include "tools/pairs/options.h"
 #include "tools/ranks/bind.h"
 
 namespace rondo::tools {
@@ -44,6 +44,7 @@ struct Delay {
 struct BenchOptions {
   std::vector<Operation> operations{Collective::all_reduce};
   std::vector<std::uint64_t> sizes;  // bytes, ascending
+  bool sizes_from_zero = false;      // latency has a row without bytes before them
   std::vector<DType> types;
   std::vector<ReduceOp> ops;
   std::vector<int> roots;  // until settle() -1: all ranks

@@ -106,19 +106,23 @@ void explain_times(const Setting& setting, Form form, const Operation& operation
     print("# bandwidth: rank 0 sends {} to rank 1 at once, which answers when it has all\n",
           messages);
   else if (operation == Operation::bibandwidth())
-    print("# bibandwidth: ranks 0 and 1 send {} to each other at once; the rate is the sum\n",
-          messages);
+    print(
+        "# bibandwidth: ranks 0 and 1 send {} to each other at once, and answer when they have "
+        "all;\n#   bandwidth and messages are the sums of both directions\n",
+        messages);
   else if (operation == Operation::rate())
     print(
         "# rate: each rank of the first half sends {} at once to its partner in the second, "
-        "which answers; the\n#   rate is that of all pairs together\n",
+        "which answers\n#   when it has all; bandwidth and messages are the sums of all pairs\n",
         messages);
   if (operation.windowed() && operation != Operation::one_way())
     print("# times are those of one message: an iteration over {}\n", calls);
   if (operation.between_pairs()) {
-    print("# {}each iteration timed on {}; 1 GB = 1e9 B\n",
+    print("# {}each iteration is timed on {}; 1 GB = 1e9 B\n",
           operation == Operation::one_way() ? "time: mean of the iterations, " : "",
-          operation == Operation::rate() ? "the slowest rank" : "rank 0");
+          operation == Operation::rate()          ? "the slowest sender"
+          : operation == Operation::bibandwidth() ? "the slower rank"
+                                                  : "rank 0");
     return;
   }
   print(
@@ -195,12 +199,23 @@ void print_wide_header(const Operation& operation, CeilingOf ceiling_of) {
 
 constexpr std::string_view pair_columns =
     "{:>11} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>12} {:>7} {:>6}";
+constexpr std::string_view latency_columns =
+    "{:>11} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}";
 constexpr std::string_view call_columns =
     "{:>11} {:>7} {:>8} {:>4} {:>5} {:>10} {:>8} {:>8} {:>8} {:>7} {:>7} {:>5} {:>6} {:>12}";
 
 void print_narrow_header(const Operation& operation, CeilingOf ceiling_of) {
   const std::string_view ceiling = ceiling_of == CeilingOf::none ? "" : name_of(ceiling_of);
   print("#\n");
+  if (operation == Operation::latency()) {
+    print("#{}\n", fmt::format(fmt::runtime(latency_columns), "size", "type", "mean", "min", "p50",
+                               "p90", "p99", "max", "#wrong")
+                       .substr(1));
+    print("#{}\n", fmt::format(fmt::runtime(latency_columns), "(B)", "", "(us)", "(us)", "(us)",
+                               "(us)", "(us)", "(us)", "")
+                       .substr(1));
+    return;
+  }
   if (operation.between_pairs()) {
     print("#{}\n", fmt::format(fmt::runtime(pair_columns), "size", "type", "window", "mean", "p50",
                                "p99", "bandwidth", "messages", "%ceil", "#wrong")
@@ -219,7 +234,20 @@ void print_narrow_header(const Operation& operation, CeilingOf ceiling_of) {
                      .substr(1));
 }
 
+void print_latency(const Setting& setting, const Row& row) {
+  const Times& time = row.time;
+  print("{}\n",
+        fmt::format(fmt::runtime(latency_columns), row.bytes, name_of(row.type),
+                    short_number(time.mean_us), short_number(time.min_us),
+                    short_number(time.p50_us), short_number(time.p90_us), short_number(time.p99_us),
+                    short_number(time.max_us), wrong_of(setting, row)));
+}
+
 void print_narrow(const Setting& setting, const Row& row) {
+  if (row.operation == Operation::latency()) {
+    print_latency(setting, row);
+    return;
+  }
   if (row.operation.between_pairs()) {
     print("{}\n", fmt::format(fmt::runtime(pair_columns), row.bytes, name_of(row.type), row.calls,
                               short_number(row.time.mean_us), short_number(row.time.p50_us),
@@ -283,16 +311,19 @@ void print_rows(const Setting& setting, Form form, const Row& out_of_place,
 void print_summary(const Setting& setting, const std::vector<Row>& rows) {
   std::uint64_t wrong = 0;
   double sum = 0;
+  std::size_t with_bandwidth = 0;
   for (const Row& row : rows) {
     wrong += row.wrong;
     sum += row.busbw;
+    if (row.operation != Operation::latency()) ++with_bandwidth;
   }
   if (setting.conditions.check)
     print("# Wrong elements       : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   else
     print("# Wrong elements       : not checked\n");
-  print("# Avg bus bandwidth    : {:.4f} GB/s\n",
-        sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)));
+  if (with_bandwidth > 0 || rows.empty())
+    print("# Avg bus bandwidth    : {:.4f} GB/s\n",
+          sum / static_cast<double>(std::max<std::size_t>(with_bandwidth, 1)));
   print_ceilings(rows);
   flush_output();
 }

@@ -13,6 +13,7 @@
 
 #include "tools/ceilings/rounds.h"
 #include "tools/measure/agree.h"
+#include "tools/measure/role.h"
 #include "tools/measure/traffic.h"
 #include "tools/ranks/socket.h"
 
@@ -108,7 +109,7 @@ bool SocketCeiling::connect(Ring& ring, const Options& options) {
   const bool all_listen =
       std::all_of(all.begin(), all.end(), [](const auto& one) { return one.listens != 0; });
   try {
-    const auto right = static_cast<std::size_t>((communicator_.rank() + 1) % communicator_.size());
+    const auto right = static_cast<std::size_t>(directions_.right);
     if (all_listen) ring.close_ring(all[right], Clock::now() + patience);
   } catch (const std::exception& error) {
     trouble_ = error.what();
@@ -144,7 +145,7 @@ double SocketCeiling::measure(const Row& row) {
     best = std::max(best, rate);
   }
   if (!usable_ && trouble_.empty()) trouble_ = "another rank lost its neighbours";
-  return usable_ ? best : 0;
+  return usable_ ? best * streams_of(operation_, communicator_.size()) : 0;
 }
 
 }  // namespace rondo::tools

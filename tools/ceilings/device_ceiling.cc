@@ -12,6 +12,7 @@
 
 #include "lib/device_stream.h"
 #include "tools/measure/agree.h"
+#include "tools/measure/role.h"
 #include "tools/measure/traffic.h"
 #include "transports/stream.h"
 
@@ -77,9 +78,8 @@ bool DeviceCeiling::together(Step step) {
 }
 
 void DeviceCeiling::connect(const Options& options) {
-  const auto size = static_cast<std::size_t>(communicator_.size());
-  const auto rank = static_cast<std::size_t>(communicator_.rank());
-  const std::size_t left = (rank + size - 1) % size, right = (rank + 1) % size;
+  const auto left = static_cast<std::size_t>(directions_.left),
+             right = static_cast<std::size_t>(directions_.right);
   if (!together([&] { stream_ = lib::open_device_stream(options); })) return;
   const auto addresses = tell_all(communicator_, stream_->address());
   transports::Stream::Setup mine;
@@ -111,7 +111,7 @@ double DeviceCeiling::measure(const Row& row) {
   const double rate = rounds_.best(moved, [this](std::size_t bytes) { return round(bytes); });
   usable_ = rate > 0;
   if (!usable_ && trouble_.empty()) trouble_ = "a device of another rank failed: see its message";
-  return rate;
+  return rate * streams_of(operation_, communicator_.size());
 }
 
 }  // namespace rondo::tools

@@ -28,8 +28,8 @@ class DeviceCeiling final : public Ceiling {
   // The same on all ranks.
   bool usable() const noexcept { return usable_; }
 
-  // Returns the rate in one direction, of rounds that are timed like a row: after a barrier, at the
-  // slowest rank.
+  // Returns the rate in one direction, of messages between pairs that of all their streams, in
+  // rounds that are timed like a row: after a barrier, at the slowest rank.
   double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/measure/role.h"
+
 namespace rondo::tools {
 namespace {
 
@@ -14,11 +16,15 @@ constexpr double round_seconds = 0.05;
 }  // namespace
 
 Directions directions_of(Operation operation, int rank, int ranks) {
+  if (operation.between_pairs()) {
+    const Role role = role_of(operation, rank, ranks);
+    return {role.sends, role.receives, role.peer, role.peer};
+  }
+  const int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
   const base::Traits& traits = operation.traits();
-  if (operation == Operation::one_way() || (traits.rooted() && traits.blocks))
-    return {rank == 0, rank == 1};
-  if (traits.rooted()) return {rank + 1 < ranks, rank > 0};
-  return {};
+  if (traits.rooted() && traits.blocks) return {rank == 0, rank == 1, left, right};
+  if (traits.rooted()) return {rank + 1 < ranks, rank > 0, left, right};
+  return {true, true, left, right};
 }
 
 std::chrono::nanoseconds round_patience(const Options& options) {

@@ -15,10 +15,11 @@ namespace rondo::tools {
 
 // Which of its two links a rank uses so that the links that an operation loads are busy at once.
 // For most operations all ranks send to their right neighbour and receive from their left one.
-// Broadcast and reduce leave out the link that closes the ring. For gather, scatter and messages in
-// one direction rank 0 sends to rank 1.
+// Broadcast and reduce leave out the link that closes the ring. For gather and scatter rank 0 sends
+// to rank 1. Messages between pairs go to the peer, which is the neighbour on both sides.
 struct Directions {
   bool sends = true, receives = true;
+  int left = 0, right = 0;  // the neighbours
 };
 Directions directions_of(Operation operation, int rank, int ranks);
 

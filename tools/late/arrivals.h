@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tools/late/clocks.h"
-#include "tools/measure/row.h"
+#include "tools/late/lateness.h"
 
 namespace rondo::tools {
 

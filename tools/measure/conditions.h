@@ -26,7 +26,7 @@ struct Conditions {
   // With a check inputs always are written before every iteration.
   bool writes_anew() const noexcept { return check || fresh; }
   std::uint64_t calls_of(const Operation& operation) const noexcept {
-    return operation.windowed() ? window : in_a_row;
+    return operation.windowed() ? window : operation.between_pairs() ? 1 : in_a_row;
   }
 };
 

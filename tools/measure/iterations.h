@@ -17,7 +17,7 @@ namespace rondo::tools {
 
 // One iteration on one rank.
 struct Timed {
-  double us = 0;  // of one call
+  double us = 0;  // of one call; 0: this rank does not time the iteration
   std::chrono::steady_clock::time_point called, ended;
 };
 

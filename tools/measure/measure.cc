@@ -7,7 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "tools/measure/one_way.h"
+#include "tools/measure/messages.h"
+#include "tools/measure/role.h"
 #include "tools/measure/traffic.h"
 
 namespace rondo::tools {
@@ -228,22 +229,21 @@ void Measurement::measure_calls(Row& row, const Operands& first) {
 }
 
 void Measurement::measure_pairs(Row& row, const Operands& first) {
-  OneWay messages(communicator_, pattern_, {first.in, first.out, distance_, works_.size()},
-                  {in_, out_, call_options_}, fresh_, checked_);
-  const auto check = [&] { return messages.count_wrong(); };
+  Messages messages(communicator_, pattern_, role_of(call_.operation, call_.rank, call_.size),
+                    {first.in, first.out, distance_, works_.size()}, {in_, out_, call_options_},
+                    fresh_, checked_);
+  const auto measure_into = [&](Row& measured, double (Messages::*iterate)()) {
+    iterations_.measure(
+        measured, false,
+        [&] {
+          return Timed{(messages.*iterate)(), {}, {}};
+        },
+        [&] { return messages.count_wrong(); });
+  };
   Row ping_pong = row;
-  iterations_.measure(
-      row, false,
-      [&] {
-        return Timed{messages.stream(), {}, {}};
-      },
-      check);
-  iterations_.measure(
-      ping_pong, false,
-      [&] {
-        return Timed{messages.ping_pong(), {}, {}};
-      },
-      check);
+  measure_into(row, call_.operation.windowed() ? &Messages::window : &Messages::ping_pong);
+  if (call_.operation != Operation::one_way()) return;
+  measure_into(ping_pong, &Messages::ping_pong);
   row.latency = ping_pong.time;
   row.wrong += ping_pong.wrong;
   row.cut_short |= ping_pong.cut_short;
@@ -263,8 +263,12 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place, std::uint64_t itera
   else
     measure_calls(row, operands);
   const double p50 = row.time.p50_us;
-  row.algbw = p50 > 0 ? static_cast<double>(row.bytes) / p50 / 1e3 : 0;
+  if (p50 <= 0 || call_.operation == Operation::latency()) return row;
+  const double streams = streams_of(call_.operation, call_.size);
+  row.algbw = streams * static_cast<double>(row.bytes) / p50 / 1e3;
   row.busbw = row.algbw * bus_factor(call_.operation, call_.size);
+  if (call_.operation.windowed() && call_.operation != Operation::one_way())
+    row.rate = streams * 1e6 / p50;
   return row;
 }
 

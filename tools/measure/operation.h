@@ -36,7 +36,7 @@ class Operation {
 
   // The round trip of one message between rank 0 and rank 1, a window of messages from rank 0 to
   // rank 1, one in each direction at once, and one from each rank of the first half to its partner
-  // in the second.
+  // in the second (role.h).
   static constexpr Operation latency() noexcept { return Operation(latency_traits); }
   static constexpr Operation bandwidth() noexcept { return Operation(bandwidth_traits); }
   static constexpr Operation bibandwidth() noexcept { return Operation(bibandwidth_traits); }
@@ -49,6 +49,12 @@ class Operation {
   }
   // An iteration has a window of messages.
   constexpr bool windowed() const noexcept { return between_pairs() && traits_ != &latency_traits; }
+  // The time of a row is that of a whole call or message, not a share of a window.
+  constexpr bool has_latency() const noexcept { return !windowed() || traits_ == &one_way_traits; }
+  // One message at a time uses no link fully, and a barrier has no bytes.
+  constexpr bool has_bandwidth() const noexcept {
+    return traits_ != &latency_traits && traits_->operation != Collective::barrier;
+  }
   // A message cannot be received into the memory from which it is sent, and a barrier has none.
   constexpr bool has_in_place() const noexcept {
     return !traits_->messages && traits_->operation != Collective::barrier;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/late/lateness.h"
 #include "tools/measure/operation.h"
 
 namespace rondo::tools {
@@ -19,17 +20,6 @@ namespace rondo::tools {
 // rank, divided by the number of its calls.
 struct Times {
   double mean_us = 0, min_us = 0, p50_us = 0, p90_us = 0, p99_us = 0, max_us = 0;
-};
-
-// Who came last to the calls of a row, by clocks set against that of rank 0.
-struct Lateness {
-  int rank = -1;           // the rank that was last most often
-  double share = 0;        // of the iterations in which it was last, 0 to 1
-  double late_us = 0;      // in these: how long after the median of the other ranks it came; median
-  double transfer_us = 0;  // from the last rank's call to the end of the slowest rank; median
-  double clock_error_us = 0;       // bound of what the clocks of two ranks may differ
-  std::vector<double> last_share;  // by rank: the share of iterations in which it was last
-  std::vector<double> behind_us;   // by rank: how long after the median of the others; median
 };
 
 // What the percentages of a table compare with: nothing, bus bandwidth of plain TCP sockets, memory
@@ -56,12 +46,13 @@ struct Row {
   Times time;
   std::vector<double> times_us;     // of all iterations, in their order; see Conditions::keep_times
   std::optional<Times> latency;     // of a message in one direction: half of its round trip
-  std::vector<double> rank_p50_us;  // of each rank's own times
+  std::vector<double> rank_p50_us;  // of each rank's own times; 0: the rank times nothing
   std::optional<Lateness> late;
-  double algbw = 0, busbw = 0;  // GB/s, from the p50 of time
-  double rate = 0;              // messages per second, from the p50; 0 where it is not measured
-  double traffic = 0;           // bytes that all ranks must load and store (traffic.h)
-  double ceiling = 0;           // GB/s to compare the row with; 0: not known
+  // GB/s, from the p50 of time; of messages those of all streams together (role.h). 0 for latency.
+  double algbw = 0, busbw = 0;
+  double rate = 0;     // messages per second, from the p50; 0 where it is not measured
+  double traffic = 0;  // bytes that all ranks must load and store (traffic.h)
+  double ceiling = 0;  // GB/s to compare the row with; 0: not known
   CeilingOf ceiling_of = CeilingOf::none;
   std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/measure/traffic.h"
 
+#include "tools/measure/role.h"
+
 namespace rondo::tools {
 
 double bus_factor(Operation operation, int ranks) {
@@ -22,7 +24,7 @@ double bus_factor(Operation operation, int ranks) {
 double traffic_of(Operation operation, int ranks, std::uint64_t bytes, bool in_place) {
   const double n = ranks, size = static_cast<double>(bytes);
   const double own = in_place ? 0 : 2 * size;  // a whole output from this rank's input
-  if (operation == Operation::one_way()) return 2 * size;
+  if (operation.between_pairs()) return 2 * streams_of(operation, ranks) * size;
   switch (operation.traits().operation) {
     case Collective::all_reduce:
     case Collective::send:

@@ -202,7 +202,6 @@ bool Pairs::measure_all() {
     if (suspects.empty()) break;
     if (!measure(rounds_of(ends_, suspects), "suspects once more")) return false;
   }
-  communicator_.barrier().wait();
   return true;
 }
 
@@ -279,7 +278,10 @@ int Pairs::run() {
   });
   const bool whole = measure_all();
   end(whole);
-  return session_.end(session_.is_first() && whole ? verdict() : exit_fine);
+  if (!whole) return session_.end(exit_fine);
+  // Every rank ends with the verdict of rank 0, which alone knows all values.
+  const int status = session_.is_first() ? verdict() : exit_fine;
+  return session_.end(static_cast<int>(maximum_over_ranks(communicator_, status)));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tools/bench/pairs_options.h"
 #include "tools/bench/session.h"
-#include "tools/pairs/options.h"
 
 namespace rondo::tools {
 
 // Measures the links between all hosts, or all ranks, on one rank of them. Returns the exit status,
-// which is exit_fine on ranks other than 0. Throws UsageError on all ranks when there is no pair. A
+// the same on all ranks. Throws UsageError on all ranks when there is no pair. A
 // lost rank ends it with an exception.
 int run_pairs(Session& session, const PairsOptions& options);
 

@@ -126,7 +126,7 @@ Json row_of(const Setting& setting, const Row& row) {
   json["ceiling_percent"] = rounded(percent_of_ceiling(row), 1e3);
   if (row.latency) add_times(*row.latency, "latency_", json);
   Json ranks = Json::array();
-  for (const double time : row.rank_p50_us) ranks.push_back(us(time));
+  for (const double time : row.rank_p50_us) ranks.push_back(time > 0 ? Json(us(time)) : Json());
   json["rank_p50_us"] = std::move(ranks);
   if (row.late) add_late(*row.late, json);
   if (row.cut_short) json["cut_short"] = true;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "tools/bench/faults.h"
 #include "tools/bench/report.h"
 #include "tools/commands.h"
 #include "tools/late/clocks.h"
@@ -40,8 +41,10 @@ struct Series {
   double cost = 0;  // seconds of an iteration in its last interval; 0: not known yet
   Histogram times;
   std::vector<double> at, p50_us;  // of each interval
-  std::uint64_t wrong = 0, slow = 0;
-  std::string name;  // of the row, once one was measured
+  std::uint64_t wrong = 0;
+  std::uint64_t faulty = 0;  // intervals that have a fault
+  std::string fault;         // of the last of them
+  std::string name;          // of the row, once one was measured
 };
 
 // No value before a minute: noise would look like a drift.
@@ -93,7 +96,7 @@ void Soak::list_series() {
         if (operation.traits().reduces && !supports(type, op)) continue;
         for (const int root : options_.roots_of(operation))
           for (const std::uint64_t bytes : options_.sizes_of(operation))
-            series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, {}});
+            series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, {}, {}});
       }
 }
 
@@ -138,9 +141,6 @@ void Soak::tell(Series& series, const Row& row, double second) {
   for (const double us : row.times_us) series.times.add(us);
   series.at.push_back(second);
   series.p50_us.push_back(row.time.p50_us);
-  series.wrong += row.wrong;
-  series.name = describe_row(row);
-  if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) ++series.slow;
   Json json{{"second", std::round(second * 1e3) / 1e3}};
   // Members for each rank would make an hour of many ranks too large.
   Json members = row_of(session_.setting(), row);
@@ -172,6 +172,13 @@ bool Soak::measure_interval(Series& series) {
   maximum_over_ranks(session_.communicator(), agreed);
   series.cost = agreed[0];
   left_ = *options_.seconds - agreed[1];
+  series.name = describe_row(row);
+  series.wrong += row.wrong;
+  const std::vector<std::string> faults = faults_of(row, options_);
+  if (!faults.empty()) {
+    ++series.faulty;
+    series.fault = faults.back();
+  }
   session_.deliver([&] { tell(series, row, second); });
   return session_.goes_on() && left_ > 0;
 }
@@ -228,15 +235,11 @@ void Soak::sum_up() {
 int Soak::verdict() const {
   int status = exit_fine;
   for (const Series& series : series_) {
-    if (series.wrong > 0) {
-      say("rondo bench: {}: {} wrong elements\n", series.name, series.wrong);
-      status = exit_missed;
-    }
-    if (series.slow > 0) {
-      say("rondo bench: {}: {} of {} intervals below --min-bandwidth {:.4g}\n", series.name,
-          series.slow, series.at.size(), *options_.min_bandwidth);
-      status = exit_missed;
-    }
+    if (series.faulty == 0) continue;
+    if (session_.is_first())
+      say("rondo bench: {}: {} of {} intervals failed, the last with {}\n", series.name,
+          series.faulty, series.at.size(), series.fault);
+    status = exit_missed;
   }
   return status;
 }
@@ -260,7 +263,7 @@ int Soak::run() {
   session_.deliver([&] {
     if (!session_.ended_early()) session_.record().finish();
   });
-  return session_.end(session_.is_first() ? verdict() : exit_fine);
+  return session_.end(verdict());
 }
 
 }  // namespace

@@ -7,8 +7,8 @@ namespace rondo::tools {
 
 // Measures for as long as the options say, interval after interval, one row in each. Rows take
 // turns. Ends with a summary: of all times, of what changed, and of what was wrong. Returns the
-// exit status, which is exit_fine on ranks other than 0. A lost rank ends it with an exception,
-// after the summary of what was measured.
+// exit status, the same on all ranks unless rank 0 cannot write. A lost rank ends it with an
+// exception, after the summary of what was measured.
 int run_soak(Session& session);
 
 }  // namespace rondo::tools

@@ -9,16 +9,17 @@
 
 #include "tools/measure/memory.h"
 #include "tools/measure/pattern.h"
+#include "tools/measure/role.h"
 
 namespace rondo::tools {
 
-// Messages from rank 0 to rank 1 of two ranks: a stream of them, and a ping-pong of one. Both ranks
+// Messages between the two ranks of each pair: a window of them, and a ping-pong of one. All ranks
 // make the same calls in the same order. A failure of the communicator throws.
-class OneWay {
+class Messages {
  public:
-  // The messages of a stream. All are under way at once, so each has memory of its own: the first
+  // The messages of a window. All are under way at once, so each has memory of its own: the first
   // ones are sent from `in` and received into `out`, each other one `distance` bytes behind.
-  struct Messages {
+  struct Window {
     Buffer in, out;
     std::size_t distance = 0;
     std::uint64_t count = 1;
@@ -31,21 +32,23 @@ class OneWay {
   };
   // fresh: the data is written before every iteration. checked, which needs fresh: what an
   // iteration must bring is poisoned before it.
-  OneWay(Communicator& communicator, const Pattern& pattern, const Messages& messages,
-         const Place& place, bool fresh, bool checked);
+  Messages(Communicator& communicator, const Pattern& pattern, const Role& role,
+           const Window& window, const Place& place, bool fresh, bool checked);
 
-  // Runs one iteration after a barrier, which is not timed. Each returns microseconds on rank 0,
-  // and 0 on rank 1. In a stream, rank 1 has called its receives before rank 0 sends, and answers
-  // when it has every message; the time is that of one message, with its share of the answer.
-  double stream();
-  // Half of the round trip of one message to rank 1 and of another one back.
+  // Each runs one iteration after a barrier, which is not timed, and returns microseconds; 0 on a
+  // rank that times nothing.
+  //
+  // All receives are called before the barrier, all sends after it. A rank that receives answers
+  // when it has every message, and a rank that sends times the iteration until this answer comes.
+  // The time is that of one message, with its share of the answer.
+  double window();
+  // Half of the round trip of one message to the other rank and of another one back; the rank with
+  // the smaller number times it.
   double ping_pong();
   // The wrong elements that the last iteration left on this rank.
   std::uint64_t count_wrong();
 
  private:
-  bool is_first() const { return communicator_.rank() == 0; }
-  int peer() const { return is_first() ? 1 : 0; }
   Buffer place(const Buffer& first, std::size_t message) const;
   std::size_t bytes_of_first(std::size_t messages) const;
   void write(std::size_t messages, bool sends, bool receives);
@@ -53,12 +56,13 @@ class OneWay {
 
   Communicator& communicator_;
   const Pattern& pattern_;
-  const Messages messages_;
+  const Role role_;
+  const Window window_;
   const Place place_;
   const bool fresh_, checked_;
-  std::vector<Work> works_;    // the messages of a stream
-  std::size_t received_ = 0;   // messages that the last iteration brought to this rank
-  std::uint64_t written_ = 0;  // messages so far: each has its own data
+  std::vector<Work> sends_, receives_;  // of a window
+  std::size_t received_ = 0;            // messages that the last iteration brought to this rank
+  std::uint64_t written_ = 0;           // messages so far: each has its own data
 };
 
 }  // namespace rondo::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/pairs/options.h"
+#include "tools/bench/pairs_options.h"
 
 #include <fmt/format.h>
 

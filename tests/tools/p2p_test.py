@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rondo bench latency, bandwidth, bibandwidth and rate, and the bounds of latency.
+Usage: p2p_test.py PATH_OF_RONDO [unittest arguments]"""
+
+import csv
+import io
+import json
+import unittest
+
+from program import FEW_CASES, QUICK, RONDO, main, rondo, rows
+
+TRANSPORTS = [["--transport", "shm"], ["--transport", "shm", "--allocate"], ["--transport", "tcp"], ["--transport", "tcp", "--allocate"]]
+# Below and above the largest message that is sent before its receive is called.
+SIZES = ["--sizes", "12,1200,120000"]
+# Messages that pass in the time of one, by operation and ranks.
+STREAMS = {("bandwidth", 2): 1, ("bibandwidth", 2): 2, ("rate", 2): 1, ("rate", 4): 2}
+
+
+class PointToPoint(unittest.TestCase):
+    def bench(self, *arguments, status=0):
+        result = rondo("bench", *arguments)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        return result
+
+    def results(self, *arguments):
+        return json.loads(self.bench(*arguments, "--json", "-").stdout)["results"]
+
+    def check_times(self, row):
+        self.assertEqual((row["wrong"], row["in_place"], row["op"], row["algorithm"]), (0, False, "none", "messages"))
+        self.assertEqual(row["bytes"], row["count"] * 4)
+        names = ["min_us", "p50_us", "p90_us", "p99_us", "max_us"]
+        self.assertEqual(sorted(names, key=lambda name: row[name]), names)
+        self.assertGreater(row["min_us"], 0)
+
+    def test_windows(self):
+        for operation, ranks in STREAMS:
+            for flags in TRANSPORTS[-2:] if FEW_CASES else TRANSPORTS:
+                for window, more in (64, []), (5, ["-c", 0]), (1, []):
+                    if window != 64 and "--allocate" in flags:
+                        continue
+                    with self.subTest(operation=operation, ranks=ranks, flags=flags, window=window):
+                        if window != 64:
+                            more = [*more, "--window", window]
+                        found = self.results(operation, "--ranks", ranks, *more, *SIZES, *flags, *QUICK)
+                        self.assertEqual([row["bytes"] for row in found], [12, 1200, 120000])
+                        for row in found:
+                            self.check_times(row)
+                            self.check_window(row, operation, ranks, window)
+
+    def check_window(self, row, operation, ranks, window):
+        streams = STREAMS[operation, ranks]
+        self.assertEqual((row["operation"], row["ranks"], row["window"]), (operation, ranks, window))
+        self.assertNotIn("agg_iters", row)
+        self.assertNotIn("latency_p50_us", row)
+        self.assertEqual(row["busbw"], row["algbw"])
+        # The record rounds all of them.
+        per_second = streams * 1e6 / row["p50_us"]
+        self.assertAlmostEqual(row["messages_per_second"], per_second, delta=0.1 + 0.01 * per_second)
+        self.assertAlmostEqual(row["algbw"], per_second * row["bytes"] / 1e9, delta=1e-6 + 0.01 * per_second * row["bytes"] / 1e9)
+        senders = 2 if operation == "bibandwidth" else ranks // 2
+        self.assertEqual([time is not None for time in row["rank_p50_us"]], [rank < senders for rank in range(ranks)])
+
+    def test_latency(self):
+        for flags in TRANSPORTS:
+            with self.subTest(flags=flags):
+                found = self.results("latency", *SIZES, *flags, *QUICK)
+                self.assertEqual([row["bytes"] for row in found], [12, 1200, 120000])
+                for row in found:
+                    self.check_times(row)
+                    self.assertEqual((row["ranks"], row["agg_iters"], row["algbw"], row["busbw"]), (2, 1, 0, 0))
+                    self.assertNotIn("messages_per_second", row)
+                    self.assertEqual(row["rank_p50_us"][1], None)
+                    self.assertEqual((row["ceiling"], row["ceiling_of"], row["ceiling_percent"]), (0, "none", 0))
+
+    def test_sizes_of_latency_begin_at_zero(self):
+        found = self.results("latency,bandwidth", "-e", 32, *QUICK)
+        self.assertEqual([(row["operation"], row["bytes"]) for row in found],
+                         [("latency", 0), ("latency", 8), ("latency", 32), ("bandwidth", 8), ("bandwidth", 32)])
+        self.assertGreater(found[0]["p50_us"], 0)
+        self.assertEqual([row["bytes"] for row in self.results("latency", "-b", 8, "-e", 32, *QUICK)], [8, 32])
+        self.assertEqual([row["bytes"] for row in self.results("latency", "-e", 0, *QUICK)], [0])
+
+    def test_messages_without_bytes(self):
+        for operation, ranks in STREAMS:
+            row, = self.results(operation, "--ranks", ranks, "--sizes", 0, *QUICK)
+            self.assertEqual((row["bytes"], row["algbw"]), (0, 0))
+            self.assertGreater(row["messages_per_second"], 0)
+
+    def test_tables(self):
+        result = self.bench("latency", "--sizes", "0,1K", *QUICK[1:])
+        self.assertIn(": latency over shm, 2 ranks, inputs written anew\n", result.stdout)
+        self.assertRegex(result.stdout, r"# +size +type +mean +min +p50 +p90 +p99 +max +#wrong\n")
+        self.assertEqual([len(row) for row in rows(result.stdout)], [9, 9])
+        self.assertNotIn("bandwidth", result.stdout)
+        for operation, text in (("bandwidth", "rank 0 sends 7 messages to rank 1 at once"),
+                                ("bibandwidth", "bandwidth and messages are the sums of both directions"),
+                                ("rate", "bandwidth and messages are the sums of all pairs")):
+            result = self.bench(operation, "--window", 7, "--sizes", "1K", *QUICK)
+            self.assertIn(text, result.stdout)
+            self.assertRegex(result.stdout, r"# +size +type +window +mean +p50 +p99 +bandwidth +messages +%ceil +#wrong\n")
+            row, = rows(result.stdout)
+            self.assertEqual((len(row), row[2], row[8], row[9]), (10, "7", "-", "0"))
+
+    def test_ceilings(self):
+        """Sockets are compared with the sum of the streams, memcpy with what all of them load and
+        store."""
+        for operation, ranks in STREAMS:
+            for transport, ceiling in ("tcp", "sockets"), ("shm", "memcpy"):
+                with self.subTest(operation=operation, ranks=ranks, transport=transport):
+                    row, = self.results(operation, "--ranks", ranks, "--sizes", "64K", "-n", 5, "--transport", transport)
+                    self.assertEqual(row["ceiling_of"], ceiling)
+                    done = row["busbw"] if transport == "tcp" else 2 * STREAMS[operation, ranks] * row["bytes"] / row["p50_us"] / 1e3
+                    self.assertAlmostEqual(row["ceiling_percent"], 100 * done / row["ceiling"], delta=0.01 * row["ceiling_percent"])
+
+    def test_csv(self):
+        text = self.bench("latency,bibandwidth", "--sizes", 64, *QUICK, "--csv", "-").stdout
+        latency, both = csv.DictReader(io.StringIO(text))
+        self.assertEqual((latency["operation"], latency["window"], latency["messages_per_second"]), ("latency", "", ""))
+        self.assertEqual((both["operation"], both["window"], both["agg_iters"]), ("bibandwidth", "64", ""))
+        self.assertGreater(float(both["messages_per_second"]), 0)
+
+    def test_max_latency(self):
+        for operation, more, name in (("latency", [], "latency 8 B f32"), ("sendrecv", ["--one-way"], "sendrecv_one_way 8 B f32"),
+                                      ("sendrecv", [], "sendrecv 8 B f32"), ("all_reduce", [], "all_reduce 8 B f32 sum, in place"),
+                                      ("barrier", [], "barrier 0 B u8")):
+            sizes = [] if operation == "barrier" else ["--sizes", 8]
+            result = self.bench(operation, "--ranks", 2, *sizes, *more, *QUICK, "--max-latency", "1ns", status=1)
+            self.assertRegex(result.stderr, rf"(?m)^rondo bench: {name}: p50 of [0-9.]+ \ws, above --max-latency 0\.001 us$")
+            self.bench(operation, "--ranks", 2, *sizes, *more, *QUICK, "--max-latency", "100s")
+
+    def test_bounds_of_several_operations(self):
+        """Each row is held to the bounds that it can have."""
+        result = self.bench("latency,bandwidth,barrier", "--sizes", 8, *QUICK, "--max-latency", "100s", "--min-bandwidth", "1e6", status=1)
+        self.assertRegex(result.stderr, r"^rondo bench: bandwidth 8 B f32: [0-9.e-]+ GB/s bus bandwidth, below --min-bandwidth 1e\+06\n$")
+        result = self.bench("latency,bandwidth", "--sizes", 8, *QUICK, "--max-latency", "1ns", "--min-bandwidth", "1e-9", status=1)
+        self.assertRegex(result.stderr, r"^rondo bench: latency 8 B f32: p50 of [^\n]*\n$")
+
+    def test_under_rondo_run(self):
+        for ranks, operation in (2, "bibandwidth"), (4, "rate"):
+            result = rondo("run", "-n", ranks, "--", RONDO, "bench", operation, "--sizes", "1K", *QUICK)
+            self.assertEqual((result.returncode, len(rows(result.stdout))), (0, 1), result.stdout + result.stderr)
+        result = rondo("run", "-n", 3, "--", RONDO, "bench", "rate", "--sizes", "1K", *QUICK)
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("the number of ranks is even, not 3", result.stderr)
+
+    def test_bad_input(self):
+        cases = {
+            ("latency", "--ranks", "3"): ["latency: it is between rank 0 and rank 1, so there are 2 ranks, not 3"],
+            ("rate", "--ranks", "3"): ["the number of ranks is even, not 3", "start one more or one less"],
+            ("latency", "--window", "4"): ["--window 4", "bandwidth, bibandwidth and rate"],
+            ("bandwidth", "--window", "0"): ["--window 0", "1 to 65536"],
+            ("bandwidth", "-m", "4"): ["--agg_iters 4", "--window messages"],
+            ("latency", "-o", "sum"): ["--op sum", "reduces nothing"],
+            ("latency", "--delay", "1:5ms"): ["--delay 1:5ms", "only calls of all ranks"],
+            ("latency", "--min-bandwidth", "1"): ["--min-bandwidth: latency has one message under way", "give --max-latency, or measure bandwidth"],
+            ("bandwidth", "--max-latency", "5us"): ["--max-latency 5us: times of bandwidth are shares of a window", "measure latency"],
+            ("latency", "--max-latency", "5"): ["--max-latency 5: not a time", "50us"],
+            ("latency", "--max-latency", "0us"): ["--max-latency 0us: give a time above 0"],
+            ("latencies",): ["operation latencies", "did you mean latency?"],
+        }
+        for arguments, parts in cases.items():
+            with self.subTest(arguments=arguments):
+                result = rondo("bench", *arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                for part in parts:
+                    self.assertIn(part, result.stderr)
+
+
+if __name__ == "__main__":
+    main()
