@@ -54,6 +54,23 @@ class Failure(Exception):
     """A case failed; the text says why."""
 
 
+def threads_of(session):
+    """Where the threads of the processes of a session are: a line each."""
+    lines = []
+    for task in sorted(Path("/proc").glob("[0-9]*/task/[0-9]*")):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            stat = (task / "stat").read_text(encoding="utf-8")
+            if int(stat.rpartition(")")[2].split()[3]) != session:
+                continue
+            told = dict(line.split(":", 1) for line in (task / "status").read_text(encoding="utf-8").splitlines() if ":" in line)
+            call = "?"
+            with contextlib.suppress(OSError):
+                call = (task / "syscall").read_text(encoding="utf-8").split()[0]
+            lines.append(f"process {task.parts[2]} thread {task.name} {told['Name'].strip()}: {told['State'].strip()}, system call {call}, "
+                         f"blocked signals {told['SigBlk'].strip()}, {told['voluntary_ctxt_switches'].strip()} switches")
+    return "\n".join(lines) + "\n"
+
+
 class Machine:
     """Where the programs are, and their environment."""
 
@@ -94,10 +111,12 @@ class Machine:
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
                                        env={**self.environment, **variables})
+            where = ""
             try:
                 status = f"status {process.wait(seconds)}"
             except subprocess.TimeoutExpired:
                 status = f"it has not ended in {seconds:.0f} s"
+                where = threads_of(process.pid)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -107,7 +126,7 @@ class Machine:
                 file.seek(0)
                 texts.append(file.read().decode(errors="replace"))
         if status != "status 0":
-            raise Failure(f"{' '.join(command)}: {status}\n{''.join(texts)}")
+            raise Failure(f"{' '.join(command)}: {status}\n{''.join(texts)}{where}")
         return texts[0]
 
     def bench(self, *arguments, seconds=180):
