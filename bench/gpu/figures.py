@@ -32,7 +32,7 @@ QUICK = ("-w", 20)  # warm-ups after which windows and slots are used
 def runs(fake):
     """(name, arguments of rondo bench, is on GPUs, hosts), in order of what they tell."""
     top, middle = ("1M", "1M") if fake else ("256M", "64M")
-    large = ("-b", "1M", "-e", top, "-f", 4 if fake else 16, "-n", 10, "-c", 0)
+    large = ("-b", "64K", "-e", top, "-f", 8, "-n", 10, "-c", 0)  # of direct and of staged ones
     steps = ("-b", "1K", "-e", middle, "-f", 8, "-n", 20, "-c", 0)
     small = ("-b", 8, "-e", "16K", "-f", 2048, "-n", 200, "--no-ceiling")
     direct, windows = ("--algorithm", "direct", *QUICK), ("--algorithm", "direct", "--allocate", *QUICK)
@@ -45,19 +45,18 @@ def runs(fake):
         yield f"all_reduce, {ranks} ranks, direct through slots", ("--ranks", ranks, *large, *direct), True, 1
     for transport in "tcp", "shm":
         for ranks in (2, 4):
-            sizes = ("-b", "64K", "-e", middle, "-f", 32, "-n", 8, "-c", 0)
-            yield f"all_reduce, {ranks} ranks, staged over {transport}", ("--ranks", ranks, *sizes, "--transport", transport), True, 1
-            yield f"all_reduce, {ranks} ranks, host memory over {transport}", ("--ranks", ranks, *sizes, "--transport", transport, "--no-ceiling"), False, 1
+            yield f"all_reduce, {ranks} ranks, staged over {transport}", ("--ranks", ranks, *large, "--transport", transport), True, 1
+            yield f"all_reduce, {ranks} ranks, host memory over {transport}", ("--ranks", ranks, *large, "--transport", transport, "--no-ceiling"), False, 1
     for operation in OTHERS:
         for ranks in (2, 4):
             yield f"{operation}, {ranks} ranks, direct in windows", (operation, "--ranks", ranks, *large, *windows), True, 1
     yield "sendrecv --one-way", ("sendrecv", "--one-way", "-b", 8, "-e", "64K" if fake else "4M", "-f", 32, "-n", 20, "--no-ceiling"), True, 1
     yield "all_reduce, 4 ranks on two hosts, two levels", ("--algorithm", "two_level", "--allocate", *steps, *QUICK, "--no-ceiling"), True, 2
     yield "all_reduce, 4 ranks on two hosts, links", ("--algorithm", "ring", *steps, "--no-ceiling"), True, 2
-    yield "all_reduce, 8 ranks, staged over shm", ("--ranks", 8, *steps, "--no-ceiling"), True, 1
+    yield "all_reduce, 8 ranks, staged over shm", ("--ranks", 8, *large, "--no-ceiling"), True, 1
     for operation in OTHERS:
         yield f"{operation}, 4 ranks, direct through slots", (operation, "--ranks", 4, *large, *direct), True, 1
-        yield f"{operation}, 4 ranks, staged", (operation, "--ranks", 4, "-b", "64K", "-e", middle, "-f", 32, "-n", 8, "-c", 0, "--no-ceiling"), True, 1
+        yield f"{operation}, 4 ranks, staged", (operation, "--ranks", 4, *large, "--no-ceiling"), True, 1
     for kind in "f16", "bf16", "f64":
         yield f"all_reduce, 4 ranks, {kind}, direct in windows", ("--ranks", 4, "-d", kind, *large, *windows), True, 1
 

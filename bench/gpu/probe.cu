@@ -3,7 +3,7 @@
 // What one GPU does when processes share it, without Rondo: what the design of buffers on GPUs
 // rests on. It needs the CUDA driver only.
 //
-//   nvcc -std=c++20 -O3 -arch=sm_90 bench/gpu/probe.cu -o probe && ./probe
+//   nvcc -std=c++20 -O3 -arch=sm_90 bench/gpu/probe.cu -o probe && ./probe [latency]
 //
 // Prints one JSON object for each experiment:
 //   latency   how soon the host sees that work on a stream is done, by 1, 2, 4 and 8 processes
@@ -52,10 +52,10 @@ void check(CUresult status, const char* what) {
 
 // The driver is looked up at run time, as the library of CUDA does.
 template <class Function>
-Function* driver(const char* name) {
+Function* driver(const char* name, unsigned version = 12000) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
-  check(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result), name);
+  check(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result), name);
   if (found == nullptr) {
     std::fprintf(stderr, "%s: the driver has none\n", name);
     std::_Exit(1);
@@ -98,7 +98,7 @@ __global__ void write_for(std::uint32_t* to, std::size_t count, std::uint64_t na
 // Shared by the processes of an experiment.
 struct Board {
   std::atomic<int> arrived[64];
-  double values[16][16];
+  double values[16][32];
 };
 
 Board* new_board() {
@@ -151,11 +151,28 @@ double median(std::vector<double> values) {
 
 // ---- latency ----
 
-constexpr const char* ways[] = {"kernel, event asked",       "kernel that writes to the host",
-                                "8 B to the host, event",    "16 KiB to the host, event",
-                                "16 KiB to the GPU, event",  "stream write value",
-                                "kernel, event that sleeps", "kernel, host function"};
-constexpr int way_count = 8, rounds = 300;
+constexpr const char* ways[] = {"kernel, event asked",
+                                "kernel that writes to the host",
+                                "8 B to the host, event",
+                                "16 KiB to the host, event",
+                                "16 KiB to the GPU, event",
+                                "stream write value",
+                                "kernel, event that sleeps",
+                                "kernel, host function",
+                                "8 B to the GPU, event",
+                                "128 KiB to the GPU, event",
+                                "16 KiB by cuMemcpyDtoDAsync from the host, event",
+                                "16 KiB in rows to the GPU, event",
+                                "stream write value on the GPU, event",
+                                "16 KiB on the GPU, event",
+                                "kernel that reads the host, event",
+                                "16 KiB to the GPU in a batch beside kernels, event",
+                                "8 B to the GPU in a batch beside kernels, event",
+                                "16 KiB to the GPU, even and odd rows, event",
+                                "16 KiB to the GPU, rows without gaps, event",
+                                "64 KiB to the GPU, event",
+                                "65 KiB to the GPU, event"};
+constexpr int way_count = 21, rounds = 200;
 
 class Latency {
  public:
@@ -196,6 +213,54 @@ class Latency {
         nothing<<<1, 32, 0, stream_>>>();
         check(cudaEventRecord(sleeping_, stream_), "record");
         return check(cudaEventSynchronize(sleeping_), "wait");
+      case 8:
+        check(cudaMemcpyAsync(memory_, pinned_, 8, cudaMemcpyHostToDevice, stream_), "copy");
+        return ask();
+      case 9:
+        check(cudaMemcpyAsync(memory_, pinned_, most, cudaMemcpyHostToDevice, stream_), "copy");
+        return ask();
+      case 10:
+        check(copy_on_device_(address(memory_), address(pinned_), 16384, stream_), "copy");
+        return ask();
+      case 11:
+        check(cudaMemcpy2DAsync(memory_, 1024, pinned_, 1024, 512, 32, cudaMemcpyHostToDevice,
+                                stream_),
+              "copy");
+        return ask();
+      case 12:
+        check(write_value_(stream_, address(memory_), number, 0), "write value");
+        return ask();
+      case 13:
+        check(cudaMemcpyAsync(memory_, static_cast<char*>(memory_) + 65536, 16384,
+                              cudaMemcpyDeviceToDevice, stream_),
+              "copy");
+        return ask();
+      case 14:
+        sum<<<4, 256, 0, stream_>>>(static_cast<float4*>(memory_), static_cast<float4*>(pinned_),
+                                    static_cast<float4*>(pinned_), 1024);
+        return ask();
+      case 15:
+        return copy_in_batch(16384);
+      case 16:
+        return copy_in_batch(8);
+      case 17:
+        for (const std::size_t at : {0, 4096})
+          check(cudaMemcpy2DAsync(static_cast<char*>(memory_) + at, 8192,
+                                  static_cast<char*>(pinned_) + at, 8192, 4096, 2,
+                                  cudaMemcpyHostToDevice, stream_),
+                "copy");
+        return ask();
+      case 18:
+        check(
+            cudaMemcpy2DAsync(memory_, 512, pinned_, 512, 512, 32, cudaMemcpyHostToDevice, stream_),
+            "copy");
+        return ask();
+      case 19:
+        check(cudaMemcpyAsync(memory_, pinned_, 65536, cudaMemcpyHostToDevice, stream_), "copy");
+        return ask();
+      case 20:
+        check(cudaMemcpyAsync(memory_, pinned_, 66560, cudaMemcpyHostToDevice, stream_), "copy");
+        return ask();
       default:
         nothing<<<1, 32, 0, stream_>>>();
         called_.store(0);
@@ -206,6 +271,15 @@ class Latency {
         while (called_.load() == 0) {
         }
     }
+  }
+  void copy_in_batch(std::size_t bytes) {
+    CUdeviceptr to = address(memory_), from = address(pinned_);
+    CUmemcpyAttributes how{};
+    how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    how.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    std::size_t first = 0;
+    check(copy_batch_(&to, &from, &bytes, 1, &how, &first, 1, stream_), "batch");
+    ask();
   }
   void ask() {
     check(cudaEventRecord(event_, stream_), "record");
@@ -248,11 +322,21 @@ class Latency {
   cudaEvent_t event_ = make_event(cudaEventDisableTiming);
   cudaEvent_t sleeping_ = make_event(cudaEventDisableTiming | cudaEventBlockingSync);
   std::uint32_t* flag_ = make_pinned<std::uint32_t>(64);
-  void* pinned_ = make_pinned<void>(65536);
-  void* memory_ = make_memory(65536);
+  static constexpr std::size_t most = 131072;
+  static CUdeviceptr address(void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+
+  void* pinned_ = make_pinned<void>(most);
+  void* memory_ = make_memory(most);
   std::atomic<int> called_{0};
   CUresult (*write_value_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) =
       driver<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWriteValue32");
+  CUresult (*copy_on_device_)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream) =
+      driver<CUresult(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)>("cuMemcpyDtoDAsync");
+  CUresult (*copy_batch_)(const CUdeviceptr*, const CUdeviceptr*, const std::size_t*, std::size_t,
+                          CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) =
+      driver<CUresult(const CUdeviceptr*, const CUdeviceptr*, const std::size_t*, std::size_t,
+                      CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream)>(
+          "cuMemcpyBatchAsync", 13000);
 };
 
 void latency(int processes) {
@@ -470,7 +554,7 @@ void killed(bool owner_dies) {
   ::waitpid(children[owner_dies ? 0 : 1], nullptr, 0);
   const double gone = seconds_since(begin);
   ::waitpid(children[owner_dies ? 1 : 0], &status, 0);
-  const double(&v)[16] = board.values[0];
+  const double(&v)[32] = board.values[0];
   std::printf(
       "{\"experiment\": \"killed\", \"who\": \"%s\", \"complete\": %s, \"gone after s\": %.3f, "
       "\"kernel of the other s\": %.3f, "
@@ -483,9 +567,10 @@ void killed(bool owner_dies) {
 
 }  // namespace
 
-int main() {
+int main(int count, char**) {
   ::alarm(100);
   for (const int processes : {1, 2, 4, 8}) latency(processes);
+  if (count > 1) return 0;
   for (const int processes : {1, 2, 4, 8}) turns(processes);
   killed(false);
   killed(true);
