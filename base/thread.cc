@@ -2,13 +2,14 @@
 #include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include <string>
 #include <system_error>
 
 #include <rondo/error.h>
+
+#include "base/signals.h"
 
 namespace rondo::base {
 namespace {
@@ -33,20 +34,13 @@ namespace {
 }  // namespace
 
 std::thread start_thread(const char* name, std::function<void()> body) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread thread;
   try {
+    const BlockedSignals blocked;
     thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     explain(name, error.code());
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_setname_np(thread.native_handle(), name);
   return thread;
 }

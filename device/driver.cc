@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/signals.h"
 #include "device/gpu.h"
 
 namespace rondo::device {
@@ -115,7 +116,11 @@ LoadedDriver load_driver() {
             fmt::format("{} has no {}: it is older than CUDA 12; install a newer driver of "
                         "the GPU",
                         library_name, missing)};
-  if (const Status status = driver->init(0); status != success)
+  const Status status = [&] {
+    const base::BlockedSignals blocked;  // cuInit starts threads
+    return driver->init(0);
+  }();
+  if (status != success)
     return {nullptr,
             fmt::format("the CUDA driver does not start: cuInit: {}; nvidia-smi shows whether the "
                         "driver finds the GPU",

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/signals.h"
+
 namespace rondo::device {
 
 Gpu::Gpu(const CudaDriver& driver, Ordinal ordinal) : driver_(driver), ordinal_(ordinal) {
@@ -15,7 +17,10 @@ Gpu::Gpu(const CudaDriver& driver, Ordinal ordinal) : driver_(driver), ordinal_(
                             count == 0 ? "" : fmt::format(", numbered from 0 to {}", count - 1)));
   int capture_mode = relaxed_capture;
   driver.thread_exchange_capture_mode(&capture_mode);
-  const Status status = driver.primary_context_retain(&context_, ordinal);
+  const Status status = [&] {
+    const base::BlockedSignals blocked;  // the driver starts threads for a context
+    return driver.primary_context_retain(&context_, ordinal);
+  }();
   driver.thread_exchange_capture_mode(&capture_mode);
   check(status, "cuDevicePrimaryCtxRetain");
 }

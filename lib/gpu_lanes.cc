@@ -18,7 +18,7 @@ namespace rondo::lib {
 namespace {
 
 constexpr std::size_t least_staging = std::size_t{64} << 10;
-constexpr std::size_t most_gpu_chunk = std::size_t{64} << 20;
+constexpr std::size_t most_gpu_chunk = std::size_t{256} << 20;
 // For the other ranks to let go of what this one has registered.
 constexpr milliseconds least_goodbye{100};
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests and figures on a machine with a GPU: ./dev gpu
 
-    gpu.py [--build FOLDER | --binaries FOLDER] [--fake] [--quick] [--json FILE] [NAME...]
+    gpu.py [--build FOLDER | --binaries FOLDER] [--fake] [--quick] [--json FILE] [--log FILE]
+           [--seconds SECONDS] [--each NUMBER] [NAME...]
     gpu.py --pack FOLDER [--build FOLDER]
 
 Runs the cases whose names contain a NAME, or all, in the order of cases(). The last line is
@@ -9,12 +10,16 @@ Runs the cases whose names contain a NAME, or all, in the order of cases(). The 
 when anything failed, and 77 when there is no GPU here.
 
 --fake runs over the fake CUDA driver of tests/device/fake, on any machine; --quick runs a few of
-the cases. --json writes results and figures. --pack copies the programs and their libraries into a
+the cases. --json writes results and figures, --log the whole output of what failed. --seconds
+limits the whole run: cases that would begin later count as skipped. --each runs every test of a
+test program in a process of its own, so many at a time: one that hangs or crashes costs no other.
+--pack copies the programs and their libraries into a
 folder, which --binaries takes on another machine: that needs the CUDA driver, Python, and a C
 library that is not older.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import datetime
 import json
@@ -42,17 +47,36 @@ COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatte
 OF_SYSTEM = re.compile(r"^(ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libcuda\.so|linux-vdso)")
 LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
 RENDEZVOUS = "rendezvous"
+LONGEST_TEST = 100  # seconds, where each test has a process of its own
 
 
 class Failure(Exception):
     """A case failed; the text says why."""
 
 
+def threads_of(session):
+    """Where the threads of the processes of a session are: a line each."""
+    lines = []
+    for task in sorted(Path("/proc").glob("[0-9]*/task/[0-9]*")):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            stat = (task / "stat").read_text(encoding="utf-8")
+            if int(stat.rpartition(")")[2].split()[3]) != session:
+                continue
+            told = dict(line.split(":", 1) for line in (task / "status").read_text(encoding="utf-8").splitlines() if ":" in line)
+            call = "?"
+            with contextlib.suppress(OSError):
+                call = (task / "syscall").read_text(encoding="utf-8").split()[0]
+            lines.append(f"process {task.parts[2]} thread {task.name} {told['Name'].strip()}: {told['State'].strip()}, system call {call}, "
+                         f"blocked signals {told['SigBlk'].strip()}, {told['voluntary_ctxt_switches'].strip()} switches")
+    return "\n".join(lines) + "\n"
+
+
 class Machine:
     """Where the programs are, and their environment."""
 
     def __init__(self, arguments):
-        self.fake, self.quick = arguments.fake, arguments.quick
+        self.fake, self.quick, self.each = arguments.fake, arguments.quick, arguments.each
+        self.end = time.monotonic() + arguments.seconds
         self.binaries = Path(arguments.binaries).resolve() if arguments.binaries else None
         self.build = Path(arguments.build).resolve()
         environment = {name: value for name, value in os.environ.items() if not LAUNCHER.match(name)}
@@ -73,17 +97,37 @@ class Machine:
             return self.binaries / name
         return next(self.build / path for path in PROGRAMS if path.endswith("/" + name))
 
+    def left(self):
+        """The seconds that are left of the whole run."""
+        return self.end - time.monotonic()
+
     def run(self, name, *arguments, seconds=120, **variables):
         """The output of a program, which must succeed."""
-        command = [str(self.path(name)), *map(str, arguments)]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, errors="replace",
-                                   env={**self.environment, **variables}, check=False)
-        except subprocess.TimeoutExpired as timeout:
-            raise Failure(f"{' '.join(command)}: it has not ended in {seconds} s") from timeout
-        if ended.returncode != 0:
-            raise Failure(f"{' '.join(command)}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
-        return ended.stdout
+        return self.run_command([str(self.path(name)), *map(str, arguments)], seconds=seconds, **variables)
+
+    def run_command(self, command, seconds, **variables):
+        """It and its ranks end here, whatever happens."""
+        seconds = max(1, min(seconds, self.left()))
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
+                                       env={**self.environment, **variables})
+            where = ""
+            try:
+                status = f"status {process.wait(seconds)}"
+            except subprocess.TimeoutExpired:
+                status = f"it has not ended in {seconds:.0f} s"
+                where = threads_of(process.pid)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            texts = []
+            for file in output, errors:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        if status != "status 0":
+            raise Failure(f"{' '.join(command)}: {status}\n{''.join(texts)}{where}")
+        return texts[0]
 
     def bench(self, *arguments, seconds=180):
         """The JSON of rondo bench on one GPU, whose results are checked."""
@@ -99,22 +143,54 @@ class Machine:
 # ---- cases ----
 
 class Outcome:
-    """What a case that has not failed tells."""
+    """What a case tells. errors: of its tests that have failed."""
 
-    def __init__(self, passed=1, skipped=0, why="", figures=None):
-        self.passed, self.skipped, self.why, self.figures = passed, skipped, why, figures or []
+    def __init__(self, passed=1, skipped=0, why="", figures=None, errors=None):
+        self.passed, self.skipped, self.why, self.figures, self.errors = passed, skipped, why, figures or [], errors or []
 
 
 def catch_program(name, *arguments, seconds=900, **variables):
     """A test program with Catch2's cases. A case that needs the fake driver says "skipped: why"."""
     def run(machine):
-        output = machine.run(name, *arguments, seconds=seconds, **variables)
-        passed, failed = catch_cases(output) or (0, 0)
-        skipped = re.findall(r"(?m)^skipped: (.*)$", output)
-        if failed or not passed:
-            raise Failure(output)
-        return Outcome(passed - len(skipped), len(skipped), "; ".join(sorted(set(skipped))))
+        if machine.each:
+            return each_test(machine, name, *arguments, **variables)
+        return outcome_of(machine.run(name, *arguments, seconds=seconds, **variables))
     return run
+
+
+def outcome_of(output):
+    """What a test program's output tells."""
+    passed, failed = catch_cases(output) or (0, 0)
+    skipped = re.findall(r"(?m)^skipped: (.*)$", output)
+    if failed or not passed:
+        raise Failure(output)
+    return Outcome(passed - len(skipped), len(skipped), "; ".join(sorted(set(skipped))))
+
+
+def each_test(machine, program, *chosen, **variables):
+    """Every test in a process of its own."""
+    # Catch2 2.13 ends with the number of tests that it lists.
+    command = [str(machine.path(program)), *chosen, "--list-test-names-only"]
+    listed = subprocess.run(command, capture_output=True, text=True, env=machine.environment, timeout=60, check=False).stdout
+    names = [line.strip() for line in listed.splitlines() if line.strip()]
+    if not names:
+        raise Failure(f"{' '.join(command)}: no test")
+
+    def one(name):
+        if machine.left() < 2:
+            return Outcome(0, 1, "no time was left")
+        try:
+            # A comma or a bracket in a name would be syntax.
+            return outcome_of(machine.run(program, re.sub(r"([,\[\]\\\\])", r"\\\1", name), seconds=LONGEST_TEST, **variables))
+        except (Failure, OSError) as failure:
+            return f"---- {name}\n{failure}"
+
+    with concurrent.futures.ThreadPoolExecutor(machine.each) as workers:
+        outcomes = list(workers.map(one, names))
+    good = [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
+    return Outcome(sum(outcome.passed for outcome in good), sum(outcome.skipped for outcome in good),
+                   "; ".join(sorted({outcome.why for outcome in good if outcome.why})),
+                   errors=[outcome for outcome in outcomes if not isinstance(outcome, Outcome)])
 
 
 def skips_what_needs_the_fake(machine):
@@ -138,13 +214,22 @@ def shows_gpus(machine):
     return Outcome()
 
 
-def collectives(operations, ranks, transport):
+def collectives(operations, ranks, transport, *more, iterations=3):
     """Ranks as processes that share one GPU. Sizes below and above a segment, and no multiple of
     the number of ranks."""
     def run(machine):
         for operation in operations:
             machine.bench(operation, "--ranks", ranks, "--transport", transport, "-b", 12, "-e", "1200012" if machine.fake else "12000012",
-                          "-f", 100, "-n", 3, "-w", 1, "--no-ceiling")
+                          "-f", 100, "-n", iterations, "-w", iterations, "--no-ceiling", *more)
+        return Outcome()
+    return run
+
+
+def direct_collectives(operations, ranks):
+    """Direct algorithms, with so many calls that windows and slots are used."""
+    def run(machine):
+        for more in (), ("--allocate",):
+            collectives(operations, ranks, "shm", "--algorithm", "direct", *more, iterations=15)(machine)
         return Outcome()
     return run
 
@@ -170,7 +255,7 @@ def batch_norm(samples, channels, spatial, rounds):
 
 
 @contextlib.contextmanager
-def endless_ranks(machine, ranks, transport, deadline):
+def endless_ranks(machine, ranks, transport, deadline, more):
     """Ranks of a bench that would take hours, in the middle of it. They are killed at the end."""
     with tempfile.TemporaryDirectory(prefix="rondo-gpu-") as folder:
         started = []
@@ -179,11 +264,11 @@ def endless_ranks(machine, ranks, transport, deadline):
                 variables = {"RONDO_RANK": str(rank), "RONDO_SIZE": str(ranks), "RONDO_INTERFACE": "lo",
                              "RONDO_RENDEZVOUS": f"file://{folder}/{RENDEZVOUS}"}
                 command = [str(machine.path("rondo")), "bench", "--device", "cuda:0", "--transport", transport, "-b", "4M", "-e", "4M",
-                           "-n", "100000000", "-c", "0", "--no-ceiling", "--deadline", str(deadline)]
+                           "-n", "100000000", "-c", "0", "--no-ceiling", "--deadline", str(deadline), *more]
                 with open(f"{folder}/{rank}", "wb") as output:
                     started.append(subprocess.Popen(command, stdout=output, stderr=output, env={**machine.environment, **variables}))
             said = [Path(f"{folder}/{rank}") for rank in range(ranks)]
-            wait_until(60, lambda: "out-of-place" in said[0].read_text(errors="replace") or any(one.poll() is not None for one in started))
+            wait_until(60, lambda: "#wrong" in said[0].read_text(errors="replace") or any(one.poll() is not None for one in started))
             time.sleep(1)  # for some operations
             yield started, said
         finally:
@@ -202,11 +287,11 @@ def wait_until(seconds, condition):
     return True
 
 
-def lost_rank(transport, name, deadline, ranks=3, victim=1):
+def lost_rank(transport, name, deadline, *more, ranks=3, victim=1):
     """One rank gets a signal in the middle of operations. The others end with an error that names
     it, and then the GPU works."""
     def run(machine):
-        with endless_ranks(machine, ranks, transport, deadline) as (started, said):
+        with endless_ranks(machine, ranks, transport, deadline, more) as (started, said):
             early = [rank for rank, process in enumerate(started) if process.poll() is not None]
             if early:
                 raise Failure(f"ranks {early} have ended before the signal: {said[early[0]].read_text(errors='replace')}")
@@ -235,6 +320,7 @@ def cases(machine):
         yield "info", shows_gpus
         yield "collectives: 2 ranks over shm", collectives(COLLECTIVES[:1], 2, "shm")
         yield "collectives: 3 ranks over tcp", collectives(COLLECTIVES[4:5], 3, "tcp")
+        yield "collectives: 2 ranks, direct", direct_collectives(COLLECTIVES[:1], 2)
         yield "fault: SIGKILL over tcp", lost_rank("tcp", signal.SIGKILL, 30)
         yield "bench: all_reduce, 2 ranks over shm", figures_of("all_reduce", 2, "shm", "64K")
         yield "bench: batch norm", batch_norm(2, 8, 49, 3)
@@ -251,10 +337,13 @@ def cases(machine):
     for ranks in 2, 4, 8:
         for transport in "shm", "tcp":
             yield f"collectives: {ranks} ranks over {transport}", collectives(COLLECTIVES, ranks, transport)
+        yield f"collectives: {ranks} ranks, direct", direct_collectives(COLLECTIVES, ranks)
     yield "collectives: every type", every_type
     for transport in "shm", "tcp":
         yield f"fault: SIGKILL over {transport}", lost_rank(transport, signal.SIGKILL, 30)
         yield f"fault: SIGSTOP over {transport}", lost_rank(transport, signal.SIGSTOP, 3)
+    for more in (), ("--allocate",):
+        yield f"fault: SIGKILL, direct{' in windows' if more else ''}", lost_rank("shm", signal.SIGKILL, 30, "--algorithm", "direct", *more)
     for ranks in 2, 4:
         for transport in "shm", "tcp":
             yield f"bench: all_reduce, {ranks} ranks over {transport}", figures_of("all_reduce", ranks, transport,
@@ -283,8 +372,10 @@ def run_case(machine, name, function):
     begin = time.monotonic()
     record = {"name": name, "passed": 0, "failed": 0, "skipped": 0}
     try:
-        outcome = function(machine)
-        record.update(passed=outcome.passed, skipped=outcome.skipped)
+        outcome = function(machine) if machine.left() > 2 else Outcome(0, 1, "no time was left")
+        record.update(passed=outcome.passed, skipped=outcome.skipped, failed=len(outcome.errors))
+        if outcome.errors:
+            record["error"] = "\n".join(outcome.errors)
         if outcome.why:
             record["why_skipped"] = outcome.why
         if outcome.figures:
@@ -295,12 +386,19 @@ def run_case(machine, name, function):
     return record
 
 
-def report(record):
+def report(record, log):
     result = "failed" if record["failed"] else "skipped" if not record["passed"] else "passed"
     counts = f"{record['passed']} passed" + (f", {record['skipped']} skipped" if record["skipped"] else "")
-    print(f"{result:<8} {record['name']:<44} {record['seconds']:>7.1f} s  {'' if record['failed'] else counts}", flush=True)
+    print(f"{result:<8} {record['name']:<44} {record['seconds']:>7.1f} s  {counts if record['passed'] or record['skipped'] else ''}",
+          flush=True)
     if record["failed"]:
-        print("\n".join("         " + line for line in record["error"].splitlines()[-40:]), flush=True)
+        lines = record["error"].splitlines()
+        if log:
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(f"==== {record['name']}\n{record['error']}\n")
+            # The first lines name program and status, or each test.
+            lines = [line for line in lines if line.startswith("----")] or lines[:3] + lines[-6:]
+        print("\n".join("         " + line[:300] for line in lines[-40:]), flush=True)
     for document in record.get("figures", []):
         for row in document["results"]:
             if "rate" in row:
@@ -320,6 +418,9 @@ def main():
     parser.add_argument("--fake", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json")
+    parser.add_argument("--log")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--each", type=int, default=0)
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     if arguments.fake and arguments.binaries:
@@ -345,7 +446,7 @@ def main():
     records = []
     for name, function in chosen:
         records.append(run_case(machine, name, function))
-        report(records[-1])
+        report(records[-1], arguments.log)
         if arguments.json:
             document = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "fake": arguments.fake,
                         "machine": platform.platform(), "gpus": gpus, "cases": records, "complete": len(records) == len(chosen)}

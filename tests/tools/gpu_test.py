@@ -6,6 +6,9 @@ import csv
 import io
 import json
 import os
+import re
+import signal
+import subprocess
 import unittest
 
 from program import COLUMNS, FEW_CASES, RONDO, clean_environment, free_port, main, rondo, rows  # noqa: F401
@@ -90,6 +93,24 @@ class Bench(unittest.TestCase):
                     self.assertLessEqual(set(COLUMNS), set(row))
                     self.assertEqual((row["wrong"], row["ceiling_of"]), (0, "none"))
                     self.assertNotEqual(row["algorithm"], "direct")  # which works on shared host memory
+
+    def test_threads_of_the_driver(self):
+        """A driver starts a thread in the process that waits for the ranks. It takes none of the
+        signals of that process, and if it does, the ends of ranks are noticed all the same."""
+        with subprocess.Popen([RONDO, "bench", "--device", "cuda", "--ranks", "2", "-b", "8", "-e", "8", "-n", "1000000000", "--no-ceiling"],
+                              env=clean_environment(FAKE_CUDA=FAKE + ",helper=1"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            try:
+                process.stdout.readline()  # of rank 0
+                tasks = [task for task in os.listdir(f"/proc/{process.pid}/task") if int(task) != process.pid]
+                self.assertEqual(len(tasks), 1)
+                with open(f"/proc/{process.pid}/task/{tasks[0]}/status", encoding="utf-8") as status:
+                    blocked = int(re.search(r"SigBlk:\s*(\w+)", status.read())[1], 16)
+                for number in signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+                    self.assertTrue(blocked >> (number - 1) & 1, number)
+            finally:
+                process.kill()
+        for _ in range(5 if FEW_CASES else 20):
+            self.bench("--device", "cuda", "--ranks", 1, "-b", 8, "-e", 8, "--no-ceiling", *QUICK, settings=FAKE + ",helper=2")
 
     def test_table_and_ceiling(self):
         result = self.bench("--device", "cuda:1", "--ranks", 2, "-b", "64K", "-e", "64K", *QUICK, settings="leaks=fail,gpus=2,memory_mib=256")

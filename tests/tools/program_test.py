@@ -189,6 +189,15 @@ class Bench(unittest.TestCase):
                     if name in row and not isinstance(row[name], (str, bool)):
                         self.assertEqual(float(value), row[name], name)
 
+    def test_metrics(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.bench("--ranks", 2, "--sizes", "1K", "--metrics", f"{folder}/bench.prom", *QUICK)
+            self.assertEqual(sorted(os.listdir(folder)), ["bench.0.prom", "bench.1.prom"])
+            text = pathlib.Path(folder, "bench.1.prom").read_text()
+            self.assertRegex(text, r'(?m)^rondo_operations_total\{.*operation="all_reduce".*\} [1-9]')
+            result = self.bench("--ranks", 2, "--sizes", "1K", "--metrics", f"{folder}/no/bench.prom", *QUICK, status=3)
+            self.assertIn(f"{folder}/no", result.stderr)
+
     def test_secrets_stay_out_of_records(self):
         text = self.bench("--ranks", 2, "--sizes", 8, "--json", "-", *QUICK, RONDO_SECRET="not-for-you").stdout
         self.assertNotIn("not-for-you", text)

@@ -94,7 +94,7 @@ class Gpu(GpuTest, NormTest):
     @on_ranks(2, BOTH)
     def test_starts_behind_the_current_stream(self):
         """What the stream has to do before the call comes first, and the call does not wait for it."""
-        gpu = self.rank % 2
+        gpu = self.gpu
         stream = gpus.make_stream(gpu)
         x, more = self.put(torch.zeros(COUNT)), self.put(ramp(self.rank))
         for blocking in False, True:
@@ -115,7 +115,7 @@ class Gpu(GpuTest, NormTest):
     @on_ranks(2, BOTH)
     def test_strides(self):
         """Results go back into tensors of any strides, on the stream of the call."""
-        gpu = self.rank % 2
+        gpu = self.gpu
         wanted = ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
         for blocking in False, True:
             x = self.put(ramp(self.rank, 6000).view(60, 100).t().contiguous()).t()
@@ -134,7 +134,7 @@ class Gpu(GpuTest, NormTest):
     @on_ranks(2, BOTH)
     def test_other_streams_wait(self):
         """Results go back into strides on another stream, and whoever waits comes after that."""
-        gpu = self.rank % 2
+        gpu = self.gpu
         stream, other = gpus.make_stream(gpu), gpus.make_stream(gpu)
         sign, wanted = torch.zeros(1), ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
         barriers = "barrier", "barrier after the end", "blocking barrier after the end"
@@ -198,7 +198,7 @@ class Gpu(GpuTest, NormTest):
     @on_ranks(2, BOTH)
     def test_allocated_tensors(self):
         """Memory of the backend on a GPU, which outlives its group."""
-        device = torch.device("cuda", self.rank % 2)
+        device = torch.device("cuda", self.gpu)
         backend = dist.distributed_c10d._get_default_group()._get_backend(device)
         self.assertTrue(backend.supports_tensor_alloc(device))
         x = backend.allocate_tensor(1000, dtype=torch.float32, device=device)
@@ -241,7 +241,7 @@ class Gpu(GpuTest, NormTest):
                     holder = layer._parameters if name in layer._parameters else layer._buffers
                     moved = self.put(tensor.detach())
                     holder[name] = torch.nn.Parameter(moved) if holder is layer._parameters else moved
-            gpu = self.rank % 2
+            gpu = self.gpu
             stream = gpus.make_stream(gpu)
             before = gpus.exchange_stream(gpu, stream)
             norm = layer._rondo.norm(dist.distributed_c10d._get_default_group(), layer, layer.weight.device)

@@ -40,7 +40,7 @@ class GpuWaits(GpuTest):
     def test_wait_leaves_the_copies_to_the_stream(self):
         """wait(), synchronize() and a work of several return while the last copy is under way; what
         the stream does then comes after it."""
-        gpu = self.rank
+        gpu = self.gpu
         for how in "wait", "synchronize", "several", "strides", "twice":
             if self.rank == 1:
                 self.broadcast_when_told(self.put(ramp(7)), *([self.put(ramp(8))] if how == "several" else []))
@@ -150,7 +150,7 @@ class GpuWaits(GpuTest):
     @on_ranks(2, BOTH)
     def test_destroyed_before_the_start(self):
         """An operation whose stream has not reached it ends with an error, and its tensors go."""
-        gpu = self.rank
+        gpu = self.gpu
         stream = gpus.make_stream(gpu)
         before = gpus.exchange_stream(gpu, stream)
         x = gpus.allocate(COUNT, gpu)
@@ -184,7 +184,7 @@ class GpuWaits(GpuTest):
     @on_ranks(2, BOTH)
     def test_freed_at_once(self):
         """Memory of a tensor that is dropped right after the start is not given away before the end."""
-        gpu = self.rank
+        gpu = self.gpu
         for waits in True, False:
             stream = gpus.make_stream(gpu)
             before = gpus.exchange_stream(gpu, stream)

@@ -255,6 +255,7 @@ Options read_connect(const BenchFlags& flags, const std::vector<Operation>& oper
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
   if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
+  if (!flags.metrics.empty()) options.metrics = flags.metrics;
   if (!flags.deadline.empty())
     options.deadline =
         std::chrono::milliseconds(1000 * parse_number("--deadline", flags.deadline, 1, 1'000'000));
@@ -395,6 +396,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--jsonl", flags.jsonl,
       "With --seconds: write each interval to this file as a line of JSON at once; - is the "
       "standard output, without the table");
+  add("--metrics", flags.metrics,
+      "Write counters for Prometheus to this file, as RONDO_METRICS does: FOLDER/rondo.prom; each "
+      "rank has its own (rondo.0.prom)");
   add("--delay", flags.delay,
       "RANK:TIME, as in 3:5ms: this rank sleeps so long before every call; for tests of what names "
       "late ranks");

@@ -27,7 +27,7 @@ struct BenchFlags {
   std::string sizes, min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row,
       check, type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      max_latency, deadline, bind, device, delay, seconds, interval, jsonl;
+      max_latency, metrics, deadline, bind, device, delay, seconds, interval, jsonl;
   bool no_ceiling = false, allocate = false, fresh = false, one_way = false, wide = false,
        quiet = false, stragglers = false;
   PairsFlags pairs;

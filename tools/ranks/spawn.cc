@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/text.h"
 #include "tools/output.h"
 #include "tools/ranks/child.h"
@@ -39,7 +42,12 @@ constexpr milliseconds same_wish{1'000};
 struct Rank {
   pid_t pid = -1;
   bool running = false;
+  base::FileDescriptor process;  // readable when it has ended; none where the system has no pidfds
 };
+
+base::FileDescriptor open_process(pid_t pid) {
+  return base::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
 
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
@@ -128,7 +136,7 @@ bool Job::start_all() {
       begin_end(child.exec_error == ENOENT ? 127 : 126, milliseconds{0});
       return false;
     }
-    ranks_.push_back({child.pid, true});
+    ranks_.push_back({child.pid, true, open_process(child.pid)});
     if (!options_.label) continue;
     ::fcntl(child.out.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(child.error.get(), F_SETFL, O_NONBLOCK);
@@ -218,8 +226,11 @@ void Job::handle(const signalfd_siginfo& info) {
   begin_end(0, options_.grace);
 }
 
+// Where a library has started a thread in this process, SIGCHLD may go there and be lost.
 void Job::wait_for_events() {
   std::vector<pollfd> watched{{signals_.descriptor(), POLLIN, 0}};
+  for (const Rank& rank : ranks_)
+    if (rank.running) watched.push_back({rank.process.get(), POLLIN, 0});
   for (const LabelledStream& stream : labels_)
     if (stream.open()) watched.push_back({stream.descriptor(), POLLIN, 0});
   int timeout = -1;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The driver's functions: GPUs, contexts, streams, events, modules and kernels.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "call.h"
 #include "events.h"
@@ -92,6 +97,21 @@ int attribute_of(int attribute, int ordinal) {
   }
 }
 
+// It lives until the process ends.
+void start_helper() {
+  pthread_t thread;
+  const int failed = ::pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        sigset_t none;
+        ::sigemptyset(&none);
+        if (settings().helper == 2) ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+        for (;;) ::pause();
+      },
+      nullptr);
+  if (failed == 0) ::pthread_detach(thread);
+}
+
 bool has_peer_access(int ordinal, int peer) {
   return ordinal != peer && settings().peers;
 }
@@ -123,6 +143,8 @@ FAKE_EXPORT Status cuInit(unsigned flags) {
   if (flags != 0) return invalid_value;
   if (settings().init != 0) return settings().init;
   if (settings().gpus == 0) return 100;
+  static std::once_flag once;
+  if (settings().helper != 0) std::call_once(once, start_helper);
   set_initialized();
   return 0;
 }

@@ -38,6 +38,7 @@
 //   piece=N        copies run in pieces of so many bytes (262144)
 //   memory_mib=N   memory of each GPU (4096)
 //   peers=0, export=0, ipc=0, vmm=0    as rondo_fake_allow(); with ipc=0 a GPU is integrated
+//   helper=N       1: cuInit starts a thread, as a real driver does; 2: which takes all signals
 //   init=S         cuInit fails with this status
 //   fail=F:N:S     as rondo_fake_fail(F, N, 1, S); may be repeated
 //   leaks=fail     a process that exits with objects alive prints them and has exit status 97

@@ -43,6 +43,8 @@ void set(Settings& to, const std::string& key, const std::string& value, const s
     to.host = static_cast<int>(given);
   } else if (key == "init") {
     to.init = static_cast<int>(given);
+  } else if (key == "helper") {
+    to.helper = static_cast<int>(given);
   } else if (key == "mode") {
     to.mode = static_cast<int>(given);
   } else if (key == "seed") {

@@ -19,7 +19,7 @@ struct Settings {
     unsigned nth;
     int status;
   };
-  int gpus = 1, first = 0, host = 0, init = 0, mode = 0;
+  int gpus = 1, first = 0, host = 0, init = 0, mode = 0, helper = 0;
   std::uint64_t seed = 1;
   unsigned delay_us = 20, hang_s = 30;
   std::size_t piece = 262144, memory = std::size_t{4096} << 20;
