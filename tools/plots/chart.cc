@@ -50,8 +50,8 @@ Range range_of(const Chart& chart, Visit visit) {
   return range;
 }
 
-bool has_bands(const Chart& chart) {
-  return chart.lines.size() <= most_bands;
+bool shows_edges(const Chart& chart) {
+  return chart.lines.size() <= most_edges;
 }
 
 Scale x_scale(const Chart& chart) {
@@ -61,10 +61,10 @@ Scale x_scale(const Chart& chart) {
 }
 
 Scale y_scale(const Chart& chart) {
-  const bool bands = has_bands(chart);
-  const Range range = range_of(chart, [bands](const ChartPoint& point, auto add) {
+  const bool edges = shows_edges(chart);
+  const Range range = range_of(chart, [edges](const ChartPoint& point, auto add) {
     add(point.y);
-    if (bands && point.edge) add(*point.edge);
+    if (edges && point.edge) add(*point.edge);
   });
   return chart.y_logarithmic ? Scale::logarithmic(chart.y, range.low, range.high)
                              : Scale::linear(chart.y, 0, range.high);
@@ -124,7 +124,8 @@ void draw_axes(Svg& svg, const Chart& chart, const Frame& frame) {
            Anchor::middle);
 }
 
-void draw_band(Svg& svg, const ChartLine& line, const Frame& frame, const Style& style) {
+void draw_edge(Svg& svg, const ChartLine& line, const Frame& frame, const Style& style,
+               bool filled) {
   std::vector<Place> corners, back;
   for (const ChartPoint& point : line.points) {
     if (!point.edge) continue;
@@ -133,6 +134,7 @@ void draw_band(Svg& svg, const ChartLine& line, const Frame& frame, const Style&
   }
   if (corners.size() == 1) svg.line(corners.front(), back.front(), style.colour, 1);
   if (corners.size() < 2) return;
+  if (!filled) return svg.path(back, style.colour, 1, "1.5 2.5");
   corners.insert(corners.end(), back.rbegin(), back.rend());
   svg.area(corners, style.colour);
 }
@@ -240,8 +242,8 @@ Picture draw(const Chart& chart) {
   }
   const Frame frame = frame_of(chart, y + 4);
   draw_axes(svg, chart, frame);
-  for (std::size_t i = 0; has_bands(chart) && i < chart.lines.size(); ++i)
-    draw_band(svg, chart.lines[i], frame, style_of(i));
+  for (std::size_t i = 0; shows_edges(chart) && i < chart.lines.size(); ++i)
+    draw_edge(svg, chart.lines[i], frame, style_of(i), chart.lines.size() <= most_bands);
   for (std::size_t i = 0; i < chart.lines.size(); ++i)
     draw_line(svg, chart.lines[i], frame, style_of(i));
   draw_alarms(svg, chart, frame);

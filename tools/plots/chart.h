@@ -35,8 +35,9 @@ struct Chart {
   std::vector<std::string> notes;  // below it
 };
 
-// Bands of more lines would hide each other.
-inline constexpr std::size_t most_bands = 4;
+// The bands of more lines would hide each other: up to most_edges they are thin lines at the edges,
+// and beyond they are not drawn.
+inline constexpr std::size_t most_bands = 2, most_edges = 6;
 // Points of a line that are drawn, at most; of more, each is the middle of its neighbours.
 inline constexpr std::size_t most_points = 400;
 inline constexpr double picture_width = 800;

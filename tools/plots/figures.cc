@@ -126,7 +126,8 @@ void add_lines(Chart& chart, const ByLine& lines, Take take) {
 }
 
 std::string band_words(const Chart& chart) {
-  return chart.lines.size() <= most_bands ? "line: p50; band: up to p99" : "line: p50";
+  if (chart.lines.size() > most_edges) return "p50";
+  return chart.lines.size() > most_bands ? "line: p50; dots: p99" : "line: p50; band: up to p99";
 }
 
 // "all_reduce: " where all lines are of one operation.
@@ -141,11 +142,13 @@ Chart chart_over_size(const ByLine& lines, bool bandwidth) {
   chart.x_title = "size";
   chart.y = bandwidth ? Quantity::gigabytes_per_second : Quantity::microseconds;
   std::vector<std::string> without_size;
+  bool half = false;
   add_lines(chart, lines, [&](const ResultRow& row) -> std::optional<ChartPoint> {
     const ChartPoint point = point_of(row, bandwidth, static_cast<double>(row.bytes));
+    half = half || row.latency;
     if (row.bytes > 0 && point.y > 0) return point;
     if (!bandwidth && row.bytes == 0 && without_size.size() < most_named)
-      without_size.push_back(fmt::format("{} {}", row.operation,
+      without_size.push_back(fmt::format("{}{} {}", row.operation, row.in_place ? " in place" : "",
                                          describe(Quantity::microseconds, row.time.p50_us)));
     return {};
   });
@@ -157,7 +160,8 @@ Chart chart_over_size(const ByLine& lines, bool bandwidth) {
     chart.y_title = "bus bandwidth";
   } else {
     chart.title = prefix_of(lines) + "time over size";
-    chart.subtitle = band_words(chart) + "; less is better";
+    chart.subtitle = band_words(chart) + "; less is better" +
+                     (half ? "; of sendrecv_one_way half of a round trip" : "");
     chart.y_title = "time of a call";
   }
   return chart;
@@ -199,7 +203,13 @@ std::vector<std::string> notes_of(std::span<const Record> records, const char* k
 }
 
 void add(std::vector<Chart>& charts, Chart chart, const std::vector<std::string>& notes) {
-  if (chart.lines.empty()) return;
+  if (chart.lines.empty()) {
+    // A barrier has no chart, but a time.
+    if (!charts.empty())
+      charts.back().notes.insert(charts.back().notes.begin(), chart.notes.begin(),
+                                 chart.notes.end());
+    return;
+  }
   chart.notes.insert(chart.notes.end(), notes.begin(), notes.end());
   charts.push_back(std::move(chart));
 }

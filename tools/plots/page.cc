@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ code, pre { font-family: ui-monospace, 'DejaVu Sans Mono', monospace; font-size:
 pre { background: #f6f6f6; padding: 0.6rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media print {
   body { max-width: none; font-size: 11px; } .wide { overflow: visible; }
+  .wide th, .wide td { font-size: 8px; padding: 1px 3px; white-space: normal; }
   figure, tr { break-inside: avoid; } details.raw { display: none; }
 }
 )";
@@ -45,12 +47,13 @@ std::string element(std::string_view name, std::string_view text) {
   return fmt::format("<{0}>{1}</{0}>", name, markup_text(text));
 }
 
-// A table. numbers: its columns that are numbers.
+// A table. numbers: its columns that are numbers. breaks: long texts are broken into lines.
 class Table {
  public:
-  Table(const std::vector<std::string>& titles, std::vector<std::size_t> numbers)
+  Table(const std::vector<std::string>& titles, std::vector<std::size_t> numbers,
+        bool breaks = false)
       : numbers_(std::move(numbers)) {
-    text_ = "<div class=\"wide\"><table>\n<thead><tr>";
+    text_ = fmt::format("<div{}><table>\n<thead><tr>", breaks ? "" : " class=\"wide\"");
     for (std::size_t i = 0; i < titles.size(); ++i)
       text_ += fmt::format("<th{}>{}</th>", kind(i, false), markup_text(titles[i]));
     text_ += "</tr></thead>\n<tbody>\n";
@@ -97,7 +100,7 @@ std::string command_of(const Record& record) {
 }
 
 std::string setting_of(const Record& record) {
-  Table table({"setting", "value"}, {});
+  Table table({"setting", "value"}, {}, true);
   table.row({"command", command_of(record)});
   table.row({"time", record.time});
   table.row({"rondo", record.rondo});
@@ -126,31 +129,43 @@ std::string hosts_of(const Record& record) {
   return table.end();
 }
 
-std::string left_out(std::size_t rows, std::string_view what) {
-  if (rows <= most_table_rows) return {};
-  return element("p", fmt::format("The table has the first {} of {} {}; the record has all.",
-                                  most_table_rows, rows, what)) +
+std::string left_out(std::size_t rows, std::size_t most, std::string_view what) {
+  if (rows <= most) return {};
+  return element("p", fmt::format("The table has the first {} of {} {}; the record has all.", most,
+                                  rows, what)) +
          "\n";
+}
+
+std::string type_of(const std::string& type, const std::string& op) {
+  return op == "none" ? type : type + " " + op;
+}
+
+std::string late_of(const ResultRow& row) {
+  if (!row.late_rank || *row.late_rank < 0 || !row.late_us) return {};
+  return fmt::format("rank {}, {} us", *row.late_rank, number(*row.late_us));
 }
 
 std::string rows_of(const Record& record) {
   const bool soak = record.kind == "soak";
-  std::vector<std::string> titles{"operation", "size",     "type",     "op",      "root",
-                                  "place",     "algorithm", "calls",   "min us",  "p50 us",
-                                  "p90 us",    "p99 us",   "max us",   "algbw GB/s",
-                                  "busbw GB/s", "% of ceiling", "wrong", "last rank", "late us"};
-  if (soak) titles.insert(titles.begin(), "second");
+  const std::size_t most = soak ? most_intervals : most_table_rows;
+  // An interval begins with its second.
   const std::size_t first = soak ? 1 : 0;
+  std::vector<std::string> titles{"operation", "size",   "type",       "root",         "place",
+                                  "algorithm", "calls",  "min us",     "p50 us",       "p90 us",
+                                  "p99 us",    "max us", "busbw GB/s", "% of ceiling", "wrong",
+                                  "last"};
   std::vector<std::size_t> numbers;
-  for (std::size_t i = first + 7; i < first + 19; ++i) numbers.push_back(i);
-  if (soak) numbers.push_back(0);
+  if (soak) {
+    titles.insert(titles.begin(), "second");
+    numbers.push_back(0);
+  }
+  for (std::size_t column = 6; column < 15; ++column) numbers.push_back(first + column);
   Table table(titles, numbers);
-  for (std::size_t i = 0; i < std::min(record.rows.size(), most_table_rows); ++i) {
+  for (std::size_t i = 0; i < std::min(record.rows.size(), most); ++i) {
     const ResultRow& row = record.rows[i];
     std::vector<std::string> cells{row.operation,
                                    base::describe_bytes(row.bytes),
-                                   row.type,
-                                   row.op == "none" ? "" : row.op,
+                                   type_of(row.type, row.op),
                                    row.root < 0 ? "" : std::to_string(row.root),
                                    row.in_place ? "in" : "out",
                                    row.algorithm,
@@ -160,16 +175,14 @@ std::string rows_of(const Record& record) {
                                    number(row.time.p90_us),
                                    number(row.time.p99_us),
                                    number(row.time.max_us),
-                                   number(row.algbw),
                                    number(row.busbw),
                                    row.ceiling_percent > 0 ? number(row.ceiling_percent) : "",
                                    std::to_string(row.wrong),
-                                   row.late_rank ? std::to_string(*row.late_rank) : "",
-                                   row.late_us ? number(*row.late_us) : ""};
-    if (soak) cells.insert(cells.begin(), number(*row.second));
-    table.row(cells, row.wrong > 0 ? first + 16 : SIZE_MAX);
+                                   late_of(row)};
+    if (soak) cells.insert(cells.begin(), number(row.second.value_or(0)));
+    table.row(cells, row.wrong > 0 ? first + 14 : SIZE_MAX);
   }
-  return table.end() + left_out(record.rows.size(), "rows");
+  return table.end() + left_out(record.rows.size(), most, soak ? "intervals" : "rows");
 }
 
 std::string pairs_of(const Record& record) {
@@ -184,22 +197,22 @@ std::string pairs_of(const Record& record) {
   for (const std::string& finding : record.findings)
     findings += fmt::format("<li class=\"bad\">{}</li>\n", markup_text(finding));
   return (findings.empty() ? "" : "<ul>\n" + findings + "</ul>\n") + table.end() +
-         left_out(record.pairs.size(), "pairs");
+         left_out(record.pairs.size(), most_table_rows, "pairs");
 }
 
 std::string summary_of(const Record& record) {
   if (record.summary.empty()) return {};
-  Table table({"operation", "size", "type", "op", "place", "intervals", "calls", "min us",
-               "p50 us", "p99 us", "max us", "drift % per hour", "wrong", "errors"},
-              {5, 6, 7, 8, 9, 10, 11, 12, 13});
+  Table table({"operation", "size", "type", "place", "intervals", "calls", "min us", "p50 us",
+               "p99 us", "max us", "drift % per hour", "wrong", "errors"},
+              {4, 5, 6, 7, 8, 9, 10, 11, 12});
   for (const SoakSummary& row : record.summary)
-    table.row({row.operation, base::describe_bytes(row.bytes), row.type, row.op,
+    table.row({row.operation, base::describe_bytes(row.bytes), type_of(row.type, row.op),
                row.in_place ? "in" : "out", fmt::format("{}", row.intervals),
                fmt::format("{}", row.iterations), number(row.time.min_us), number(row.time.p50_us),
                number(row.time.p99_us), number(row.time.max_us),
                row.drift_percent_per_hour ? fmt::format("{:.2f}", *row.drift_percent_per_hour) : "",
                fmt::format("{}", row.wrong), fmt::format("{}", row.errors)},
-              row.wrong > 0 ? 12 : row.errors > 0 ? 13 : SIZE_MAX);
+              row.wrong > 0 ? 11 : row.errors > 0 ? 12 : SIZE_MAX);
   return "<h3>Summary</h3>\n" + table.end();
 }
 

@@ -50,10 +50,6 @@ std::string_view entity_of(std::uint32_t code) {
       return "&lt;";
     case '>':
       return "&gt;";
-    case '"':
-      return "&quot;";
-    case '\'':
-      return "&#39;";
     default:
       return {};
   }
@@ -107,6 +103,17 @@ std::string markup_text(std::string_view text) {
     else
       safe += text.substr(0, character.bytes);
     text.remove_prefix(character.bytes);
+  }
+  return safe;
+}
+
+std::string attribute_text(std::string_view text) {
+  std::string safe;
+  for (const char c : markup_text(text)) {
+    if (c == '"')
+      safe += "&quot;";
+    else
+      safe += c;
   }
   return safe;
 }
@@ -201,7 +208,7 @@ std::string whole_svg(const std::string& elements, double width, double height,
       "{:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, 'DejaVu Sans', "
       "Arial, sans-serif\">\n<rect width=\"{:.0f}\" height=\"{:.0f}\" fill=\"#ffffff\"/>\n{}</svg>\n",
       alone ? "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" : "", width, height, width, height,
-      markup_text(described), width, height, elements);
+      attribute_text(described), width, height, elements);
 }
 
 }  // namespace rondo::tools

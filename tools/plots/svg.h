@@ -8,10 +8,11 @@
 
 namespace rondo::tools {
 
-// Makes any text fit for the content and for quoted attributes of XML and HTML: the five characters
-// with a meaning become entities, and those that XML forbids, and bytes that are not UTF-8, become
-// U+FFFD.
+// Makes any text fit for the content of XML and HTML: &, < and > become entities, and what XML
+// forbids, and bytes that are not UTF-8, become U+FFFD.
 std::string markup_text(std::string_view text);
+// The same for an attribute in double quotes.
+std::string attribute_text(std::string_view text);
 
 // The text, or its beginning with "..." where it has more than `most` characters.
 std::string shortened(std::string_view text, std::size_t most);

@@ -72,14 +72,14 @@ std::string noise_of(const SideOfRow& side) {
 }
 
 // What differs between the sides of a row beside its times.
-std::string note_of(const ComparedRow& row, bool names_ranks) {
+std::string note_of(const ComparedRow& row, bool names_ranks, bool names_transports) {
   std::vector<std::string> parts;
   if (row.key.root > 0) parts.push_back(fmt::format("root {}", row.key.root));
   if (names_ranks) parts.push_back(fmt::format("{} ranks", row.key.ranks));
   const auto differs = [&](const char* name, const std::string& a, const std::string& b) {
     if (a != b) parts.push_back(fmt::format("{} {} | {}", name, a, b));
   };
-  differs("transport", row.first.transport, row.second.transport);
+  if (names_transports) differs("transport", row.first.transport, row.second.transport);
   differs("algorithm", row.first.algorithm, row.second.algorithm);
   differs("calls", std::to_string(row.first.calls), std::to_string(row.second.calls));
   if (row.first.rows > 1 || row.second.rows > 1)
@@ -112,6 +112,11 @@ void print_rows(const Comparison& comparison) {
         return row.key.ranks != comparison.rows.front().key.ranks;
       });
   const std::string metric(name_of(comparison.metric));
+  // Where it differs in every row, a line above the table says so.
+  const bool names_transports =
+      std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const ComparedRow& row) {
+        return row.first.transport == row.second.transport;
+      });
   print("#\n#{}\n", fmt::format(fmt::runtime(columns), " operation", "size", "type", "place",
                                 metric, "noise", metric, "noise", "ratio", "verdict")
                         .substr(1));
@@ -122,7 +127,7 @@ void print_rows(const Comparison& comparison) {
   for (const ComparedRow& row : comparison.rows) {
     const RowKey& key = row.key;
     const std::string type = key.op == "none" ? key.type : key.type + " " + key.op;
-    const std::string note = note_of(row, names_ranks);
+    const std::string note = note_of(row, names_ranks, names_transports);
     const std::string line = fmt::format(
         fmt::runtime(columns), key.operation, base::describe_bytes(key.bytes), type,
         key.in_place ? "in" : "out", short_value(row.first.value), noise_of(row.first),
