@@ -93,12 +93,11 @@ TEST_CASE("rows are matched by what they measure, and others are listed") {
   CHECK(describe(comparison.only_first[0]) == "all_reduce 2 KiB f32 sum, 2 ranks");
   REQUIRE(comparison.only_second.size() == 1);
   CHECK(comparison.only_second[0].bytes == 4096);
-  for (auto change : {+[](ResultRow& row) { row.type = "f64"; },
-                      +[](ResultRow& row) { row.op = "max"; },
-                      +[](ResultRow& row) { row.root = 0; },
-                      +[](ResultRow& row) { row.in_place = true; },
-                      +[](ResultRow& row) { row.ranks = 3; },
-                      +[](ResultRow& row) { row.operation = "reduce"; }}) {
+  for (auto change :
+       {+[](ResultRow& row) { row.type = "f64"; }, +[](ResultRow& row) { row.op = "max"; },
+        +[](ResultRow& row) { row.root = 0; }, +[](ResultRow& row) { row.in_place = true; },
+        +[](ResultRow& row) { row.ranks = 3; },
+        +[](ResultRow& row) { row.operation = "reduce"; }}) {
     auto other = side({{row_text(1024, 10, 9, 11)}});
     change(other[0].rows[0]);
     CHECK_THROWS_WITH(compare(first, other, Metric::p50, 10), Contains("no row in common"));
@@ -116,9 +115,9 @@ TEST_CASE("what differs between the machines is told") {
   second[0].hosts[0].processor = "Intel";
   second[0].binding = "none";
   first[0].environment = {{"RONDO_WAIT", "spin"}, {"RONDO_RANK", "0"}, {"PMI_RANK", "1"}};
-  CHECK(differences(first, second) ==
-        std::vector<std::string>{"binding: core | none", "processor: AMD | Intel",
-                                 "RONDO_WAIT: spin | not set"});
+  CHECK(differences(first, second) == std::vector<std::string>{"binding: core | none",
+                                                               "processor: AMD | Intel",
+                                                               "RONDO_WAIT: spin | not set"});
 }
 
 TEST_CASE("how much worse is a percentage") {

@@ -83,7 +83,8 @@ TEST_CASE("a record cannot make the reader take much memory or a deep stack") {
 
 TEST_CASE("a page of a record with any texts shows them as texts") {
   const std::string evil = "</pre></script><script>alert(1)</script>\\u0000\\u001b\\\"'&";
-  Record record = parse_record("a<b>.json", changed("\"name\": \"one\"", "\"name\": \"" + evil + "\""));
+  Record record =
+      parse_record("a<b>.json", changed("\"name\": \"one\"", "\"name\": \"" + evil + "\""));
   const std::string page = page_of({&record, 1});
   CHECK(page.find("<script") == std::string::npos);
   CHECK(page.find("&lt;script&gt;alert(1)") != std::string::npos);

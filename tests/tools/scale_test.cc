@@ -33,8 +33,7 @@ TEST_CASE("a scale of time is divided as clocks are") {
   CHECK(texts(Scale::linear(Quantity::seconds, 0, 59), 5) == Texts{"0", "15 s", "30 s", "45 s"});
   CHECK(texts(Scale::linear(Quantity::seconds, 0, 3600), 5) ==
         Texts{"0", "15 min", "30 min", "45 min", "1 h"});
-  CHECK(texts(Scale::linear(Quantity::seconds, 0, 86400.0 * 9), 4) ==
-        Texts{"0", "5 d"});
+  CHECK(texts(Scale::linear(Quantity::seconds, 0, 86400.0 * 9), 4) == Texts{"0", "5 d"});
 }
 
 TEST_CASE("a logarithmic scale has ticks at 1, 2 and 5 where they fit, else at powers of ten") {
@@ -49,8 +48,8 @@ TEST_CASE("a logarithmic scale has ticks at 1, 2 and 5 where they fit, else at p
 }
 
 TEST_CASE("a single value still has a scale around it") {
-  for (const Quantity quantity : {Quantity::bytes, Quantity::microseconds,
-                                  Quantity::gigabytes_per_second, Quantity::seconds})
+  for (const Quantity quantity :
+       {Quantity::bytes, Quantity::microseconds, Quantity::gigabytes_per_second, Quantity::seconds})
     for (const double value : {1e-9, 0.3, 1.0, 7.0, 1024.0, 1e12}) {
       const double low = quantity == Quantity::bytes ? std::max(value, 1.0) : value;
       for (const Scale& scale :
@@ -65,8 +64,8 @@ TEST_CASE("a single value still has a scale around it") {
 }
 
 TEST_CASE("no scale has more ticks than asked for, and all ascend within it") {
-  for (const Quantity quantity : {Quantity::bytes, Quantity::microseconds,
-                                  Quantity::gigabytes_per_second, Quantity::seconds})
+  for (const Quantity quantity :
+       {Quantity::bytes, Quantity::microseconds, Quantity::gigabytes_per_second, Quantity::seconds})
     for (double low = 1; low < 1e9; low *= 7)
       for (double high = low; high < 1e13; high *= 13)
         for (const std::size_t most : {1u, 2u, 3u, 7u, 14u})
@@ -82,8 +81,8 @@ TEST_CASE("no scale has more ticks than asked for, and all ascend within it") {
 
 TEST_CASE("sizes have ticks at powers of two") {
   const Scale scale = Scale::logarithmic(Quantity::bytes, 8, 64 << 20);
-  CHECK(texts(scale, 8) == Texts{"8 B", "64 B", "512 B", "4 KiB", "32 KiB", "256 KiB", "2 MiB",
-                                 "16 MiB"});
+  CHECK(texts(scale, 8) ==
+        Texts{"8 B", "64 B", "512 B", "4 KiB", "32 KiB", "256 KiB", "2 MiB", "16 MiB"});
   CHECK(texts(Scale::logarithmic(Quantity::bytes, 12, 13), 8).size() == 1);
 }
 

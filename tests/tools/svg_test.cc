@@ -18,9 +18,9 @@ TEST_CASE("characters that XML forbids, and bytes that are not UTF-8, are replac
        {"\x01", "\x1b", "\x7f", "\xC2\x85", "\xEF\xBF\xBE", "\xEF\xBF\xBF", "\xF0\x9F\xBF\xBE"})
     CHECK(markup_text(bad) == replaced);
   CHECK(markup_text("\xFF") == replaced);
-  CHECK(markup_text("\xC0\xAF") == replaced + replaced);              // an overlong slash
+  CHECK(markup_text("\xC0\xAF") == replaced + replaced);                 // an overlong slash
   CHECK(markup_text("\xED\xA0\x80") == replaced + replaced + replaced);  // a surrogate
-  CHECK(markup_text("\xE2\x82") == replaced + replaced);              // cut
+  CHECK(markup_text("\xE2\x82") == replaced + replaced);                 // cut
   for (const char* fine : {"\t\n", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x99\x82"})
     CHECK(markup_text(fine) == fine);
 }
@@ -41,7 +41,8 @@ TEST_CASE("notes are broken between words") {
 TEST_CASE("a long line keeps its median and its worst edge when it is thinned") {
   std::vector<ChartPoint> points;
   for (int i = 0; i < 10'000; ++i)
-    points.push_back({static_cast<double>(i), i == 5000 ? 900.0 : 10.0, i == 5000 ? 1000.0 : 20.0, ""});
+    points.push_back(
+        {static_cast<double>(i), i == 5000 ? 900.0 : 10.0, i == 5000 ? 1000.0 : 20.0, ""});
   const auto fewer = thinned(points, false, 100);
   REQUIRE(fewer.size() == 100);
   double most = 0;

@@ -98,7 +98,8 @@ Frame frame_of(const Chart& chart, double top) {
     frame.x_ticks = frame.x.ticks(most);
     const double width = widest(chart.x, frame.x_ticks);
     frame.right = picture_width - margin - width / 2;
-    const auto fits = static_cast<std::size_t>((frame.right - frame.left) / (width + least_gap)) + 1;
+    const auto fits =
+        static_cast<std::size_t>((frame.right - frame.left) / (width + least_gap)) + 1;
     if (frame.x_ticks.size() <= std::max<std::size_t>(fits, 2)) break;
     most = frame.x_ticks.size() - 1;
   } while (most > 1);
@@ -217,7 +218,8 @@ std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, bool loga
       slot.push_back(points[end]);
     std::optional<double> edge;
     for (const ChartPoint& point : slot)
-      if (point.edge && (!edge || (*point.edge > point.y ? *point.edge > *edge : *point.edge < *edge)))
+      if (point.edge &&
+          (!edge || (*point.edge > point.y ? *point.edge > *edge : *point.edge < *edge)))
         edge = point.edge;
     const auto middle = slot.begin() + static_cast<std::ptrdiff_t>(slot.size() / 2);
     const double x = middle->x;

@@ -53,8 +53,10 @@ void run_page(const PlotFlags& flags) {
 CLI::App* add_command(CLI::App& app, const char* name, const char* text, const char* output,
                       PlotFlags& flags) {
   auto* command = app.add_subcommand(name, text);
-  command->add_option("records", flags.records, "Records of rondo bench --json")->required();
-  command->add_option("-o,--output", flags.output, output)->required();
+  command->add_option("records", flags.records, "Records of rondo bench --json")
+      ->type_name("")
+      ->required();
+  command->add_option("-o,--output", flags.output, output)->type_name("")->required();
   return command;
 }
 
@@ -63,7 +65,8 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* text, const c
 void add_plot(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlotFlags>();
   auto* command = add_command(
-      app, "plot", "Draw records of rondo bench as SVG: bandwidth and time over size, soaks over time",
+      app, "plot",
+      "Draw records of rondo bench as SVG: bandwidth and time over size, soaks over time",
       "The picture to write; - is the standard output", *flags);
   auto* bandwidth = command->add_flag("--bandwidth", flags->bandwidth, "Only the bandwidth");
   command->add_flag("--latency", flags->latency, "Only the times")->excludes(bandwidth);
@@ -75,10 +78,10 @@ void add_plot(CLI::App& app, int& exit_code) {
 
 void add_report(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlotFlags>();
-  auto* command = add_command(
-      app, "report",
-      "Write one HTML page of records: pictures, tables, machines; it needs no network",
-      "The page to write; - is the standard output", *flags);
+  auto* command =
+      add_command(app, "report",
+                  "Write one HTML page of records: pictures, tables, machines; it needs no network",
+                  "The page to write; - is the standard output", *flags);
   command->callback([flags, &exit_code] {
     exit_code = exit_fine;
     run_page(*flags);

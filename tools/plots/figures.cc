@@ -25,7 +25,18 @@ constexpr std::size_t most_lines = 20;
 constexpr std::size_t most_named = 4;
 
 // What may tell lines apart, in the order of their names.
-enum : std::size_t { of_record, operation, in_place, type, op, root, ranks, transport, size, parts };
+enum : std::size_t {
+  of_record,
+  operation,
+  in_place,
+  type,
+  op,
+  root,
+  ranks,
+  transport,
+  size,
+  parts
+};
 using LineKey = std::array<std::string, parts>;
 
 struct ByLine {
@@ -52,22 +63,23 @@ LineKey key_of(const ResultRow& row, const std::string& record) {
   return key;
 }
 
-// Names the lines by what differs between some of them.
+// Names the lines by what differs between some of them: place, reduction and root only where they
+// differ between lines of one operation.
 std::vector<std::string> line_names(const std::vector<LineKey>& keys) {
-  std::array<bool, parts> differs{};
-  // "out of place" says something only beside "in place", and of the same operation.
-  std::map<std::string, std::set<std::string>> places;
-  for (const LineKey& key : keys) {
-    places[key[operation]].insert(key[in_place]);
-    for (std::size_t part = 0; part < parts; ++part)
-      differs[part] = differs[part] || key[part] != keys.front()[part];
-  }
+  std::array<std::set<std::string>, parts> all;
+  std::map<std::string, std::array<std::set<std::string>, parts>> by_operation;
+  for (const LineKey& key : keys)
+    for (std::size_t part = 0; part < parts; ++part) {
+      all[part].insert(key[part]);
+      by_operation[key[operation]][part].insert(key[part]);
+    }
   std::vector<std::string> names;
   for (const LineKey& key : keys) {
     std::vector<std::string> words;
     for (std::size_t part = 0; part < parts; ++part) {
-      const bool said = part == in_place ? places[key[operation]].size() > 1 : differs[part];
-      if (said && !key[part].empty()) words.push_back(key[part]);
+      const bool own = part == in_place || part == op || part == root;
+      const auto& values = own ? by_operation[key[operation]][part] : all[part];
+      if (values.size() > 1 && !key[part].empty()) words.push_back(key[part]);
     }
     names.push_back(words.empty() ? key[operation] : join(words));
   }
@@ -142,10 +154,10 @@ Chart chart_over_size(const ByLine& lines, bool bandwidth) {
   chart.x_title = "size";
   chart.y = bandwidth ? Quantity::gigabytes_per_second : Quantity::microseconds;
   std::vector<std::string> without_size;
-  bool half = false;
+  std::set<std::string> halves;  // operations with a round trip
   add_lines(chart, lines, [&](const ResultRow& row) -> std::optional<ChartPoint> {
     const ChartPoint point = point_of(row, bandwidth, static_cast<double>(row.bytes));
-    half = half || row.latency;
+    if (row.latency) halves.insert(row.operation);
     if (row.bytes > 0 && point.y > 0) return point;
     if (!bandwidth && row.bytes == 0 && without_size.size() < most_named)
       without_size.push_back(fmt::format("{}{} {}", row.operation, row.in_place ? " in place" : "",
@@ -160,8 +172,9 @@ Chart chart_over_size(const ByLine& lines, bool bandwidth) {
     chart.y_title = "bus bandwidth";
   } else {
     chart.title = prefix_of(lines) + "time over size";
-    chart.subtitle = band_words(chart) + "; less is better" +
-                     (half ? "; of sendrecv_one_way half of a round trip" : "");
+    chart.subtitle =
+        band_words(chart) + "; less is better" +
+        (halves.empty() ? "" : "; half of a round trip: " + join({halves.begin(), halves.end()}));
     chart.y_title = "time of a call";
   }
   return chart;
@@ -247,9 +260,8 @@ Chart chart_over_time(const Record& record, bool bandwidth) {
   for (const ResultRow& row : record.rows)
     if (row.wrong > 0 || row.errors > 0)
       chart.alarms.push_back(
-          {row.second.value_or(0),
-           fmt::format("{} s: {} wrong elements, {} errors", row.second.value_or(0), row.wrong,
-                       row.errors)});
+          {row.second.value_or(0), fmt::format("{} s: {} wrong elements, {} errors",
+                                               row.second.value_or(0), row.wrong, row.errors)});
   chart.title =
       prefix_of(lines) + (bandwidth ? "bus bandwidth of a soak" : "time of a call in a soak");
   chart.subtitle = bandwidth ? "p50 of each interval; more is better"
@@ -261,8 +273,8 @@ Chart chart_over_time(const Record& record, bool bandwidth) {
         "p99.",
         most_points));
   if (!chart.alarms.empty())
-    chart.notes.push_back(fmt::format("Red: {} intervals with wrong elements or errors.",
-                                      chart.alarms.size()));
+    chart.notes.push_back(
+        fmt::format("Red: {} intervals with wrong elements or errors.", chart.alarms.size()));
   return chart;
 }
 
@@ -323,8 +335,8 @@ std::string one_below_the_other(const std::vector<Picture>& pictures) {
   std::vector<std::string> described;
   double height = 0;
   for (const Picture& picture : pictures) {
-    elements += fmt::format("<g transform=\"translate(0 {:.1f})\">\n{}</g>\n", height,
-                            picture.elements);
+    elements +=
+        fmt::format("<g transform=\"translate(0 {:.1f})\">\n{}</g>\n", height, picture.elements);
     described.push_back(picture.described);
     height += picture.height + 12;
   }

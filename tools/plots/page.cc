@@ -150,10 +150,9 @@ std::string rows_of(const Record& record) {
   const std::size_t most = soak ? most_intervals : most_table_rows;
   // An interval begins with its second.
   const std::size_t first = soak ? 1 : 0;
-  std::vector<std::string> titles{"operation", "size",   "type",       "root",         "place",
-                                  "algorithm", "calls",  "min us",     "p50 us",       "p90 us",
-                                  "p99 us",    "max us", "busbw GB/s", "% of ceiling", "wrong",
-                                  "last"};
+  std::vector<std::string> titles{
+      "operation", "size",   "type",   "root",   "place",      "algorithm",    "calls", "min us",
+      "p50 us",    "p90 us", "p99 us", "max us", "busbw GB/s", "% of ceiling", "wrong", "last"};
   std::vector<std::size_t> numbers;
   if (soak) {
     titles.insert(titles.begin(), "second");
@@ -212,7 +211,9 @@ std::string summary_of(const Record& record) {
                number(row.time.p99_us), number(row.time.max_us),
                row.drift_percent_per_hour ? fmt::format("{:.2f}", *row.drift_percent_per_hour) : "",
                fmt::format("{}", row.wrong), fmt::format("{}", row.errors)},
-              row.wrong > 0 ? 11 : row.errors > 0 ? 12 : SIZE_MAX);
+              row.wrong > 0    ? 11
+              : row.errors > 0 ? 12
+                               : SIZE_MAX);
   return "<h3>Summary</h3>\n" + table.end();
 }
 
@@ -223,9 +224,10 @@ std::string raw_of(const Record& record, std::size_t& room) {
                                     base::describe_bytes(record.text.size()), record.path)) +
            "\n";
   room -= record.text.size();
-  return fmt::format("<details class=\"raw\"><summary>The record, {}</summary>\n<pre>{}</pre>"
-                     "</details>\n",
-                     base::describe_bytes(record.text.size()), markup_text(record.text));
+  return fmt::format(
+      "<details class=\"raw\"><summary>The record, {}</summary>\n<pre>{}</pre>"
+      "</details>\n",
+      base::describe_bytes(record.text.size()), markup_text(record.text));
 }
 
 std::string section_of(const Record& record, const std::string& name, std::size_t& room) {
@@ -261,9 +263,9 @@ std::string page_of(std::span<const Record> records) {
       "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n{}\n",
       version(), markup_text(title), style, element("h1", title));
   for (const Picture& picture : pictures_of(records, Part::all))
-    text += fmt::format("<figure>\n{}</figure>\n",
-                        whole_svg(picture.elements, picture_width, picture.height,
-                                  picture.described, false));
+    text += fmt::format(
+        "<figure>\n{}</figure>\n",
+        whole_svg(picture.elements, picture_width, picture.height, picture.described, false));
   std::size_t room = most_raw_bytes;
   for (std::size_t i = 0; i < records.size(); ++i) text += section_of(records[i], names[i], room);
   return text + "</body>\n</html>\n";

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::array steps_of_ten{1.0, 2.0, 5.0};
 // Steps of a scale of seconds up to a day; beyond, days.
-constexpr std::array steps_of_time{1.0,   2.0,   5.0,   10.0,   15.0,   30.0,    60.0,    120.0,  300.0,
-                                   600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0};
+constexpr std::array steps_of_time{1.0,    2.0,    5.0,     10.0,    15.0,   30.0,
+                                   60.0,   120.0,  300.0,   600.0,   900.0,  1800.0,
+                                   3600.0, 7200.0, 14400.0, 43200.0, 86400.0};
 
 // The greatest number 1, 2 or 5 times a power of ten that is not above the value.
 double at_or_below(double value) {
@@ -73,9 +74,9 @@ std::vector<double> powers_of_ten(double low, double high, std::size_t most) {
   return ticks;
 }
 
-// Six digits, so that sums of steps have no long tails.
+// Four digits, so that sums of steps have no long tails.
 std::string with_unit(double value, const char* unit) {
-  return fmt::format("{:g} {}", value, unit);
+  return fmt::format("{:.4g} {}", value, unit);
 }
 
 std::string describe_time(double seconds) {

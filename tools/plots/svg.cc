@@ -78,7 +78,7 @@ std::vector<Place> corners_of(std::size_t shape) {
     case 4:
       return {{0, 4.4}, {4.2, -3.2}, {-4.2, -3.2}};
     case 5:  // a plus
-      return {{-1.4, -4.4}, {1.4, -4.4}, {1.4, -1.4}, {4.4, -1.4}, {4.4, 1.4},  {1.4, 1.4},
+      return {{-1.4, -4.4}, {1.4, -4.4}, {1.4, -1.4}, {4.4, -1.4}, {4.4, 1.4},   {1.4, 1.4},
               {1.4, 4.4},   {-1.4, 4.4}, {-1.4, 1.4}, {-4.4, 1.4}, {-4.4, -1.4}, {-1.4, -1.4}};
     case 6:
       return {{-4.4, -1.8}, {4.4, -1.8}, {4.4, 1.8}, {-4.4, 1.8}};
@@ -132,17 +132,17 @@ double width_of_text(std::string_view text, double size) {
   for (std::size_t at = 0; at < text.size();) {
     const Character character = first_of(text.substr(at));
     at += character.bytes;
-    width += character.code >= 0x1100                                          ? 1.0
+    width += character.code >= 0x1100 ? 1.0
              : character.code == 'i' || character.code == 'l' || character.code == ' ' ||
-                     character.code == '.' || character.code == ','            ? 0.36
+                     character.code == '.' || character.code == ','
+                 ? 0.36
              : character.code == 'm' || character.code == 'M' || character.code == 'W' ? 0.98
-                                                                               : 0.64;
+                                                                                       : 0.64;
   }
   return width * size;
 }
 
-void Svg::line(Place from, Place to, std::string_view colour, double width,
-               std::string_view dash) {
+void Svg::line(Place from, Place to, std::string_view colour, double width, std::string_view dash) {
   text_ += fmt::format(
       "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
       "stroke-width=\"{}\"{}/>\n",
@@ -164,8 +164,8 @@ void Svg::area(std::span<const Place> places, std::string_view colour) {
 
 void Svg::rectangle(Place corner, double width, double height, std::string_view fill) {
   text_ += fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", corner.x,
-      corner.y, width, height, fill);
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n",
+      corner.x, corner.y, width, height, fill);
 }
 
 void Svg::text(Place place, std::string_view text, double size, Anchor anchor,
@@ -204,9 +204,11 @@ void Svg::mark(Place place, std::size_t shape, std::string_view colour, std::str
 std::string whole_svg(const std::string& elements, double width, double height,
                       std::string_view described, bool alone) {
   return fmt::format(
-      "{}<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" viewBox=\"0 0 "
+      "{}<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" viewBox=\"0 "
+      "0 "
       "{:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, 'DejaVu Sans', "
-      "Arial, sans-serif\">\n<rect width=\"{:.0f}\" height=\"{:.0f}\" fill=\"#ffffff\"/>\n{}</svg>\n",
+      "Arial, sans-serif\">\n<rect width=\"{:.0f}\" height=\"{:.0f}\" "
+      "fill=\"#ffffff\"/>\n{}</svg>\n",
       alone ? "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" : "", width, height, width, height,
       attribute_text(described), width, height, elements);
 }

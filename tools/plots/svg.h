@@ -30,7 +30,8 @@ enum class Anchor : unsigned char { start, middle, end };
 // are, so they must be constants.
 class Svg {
  public:
-  void line(Place from, Place to, std::string_view colour, double width, std::string_view dash = "");
+  void line(Place from, Place to, std::string_view colour, double width,
+            std::string_view dash = "");
   void path(std::span<const Place> places, std::string_view colour, double width,
             std::string_view dash = "");
   // Filled, and so transparent that lines below it are seen.

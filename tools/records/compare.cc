@@ -75,9 +75,8 @@ SideOfRow side_of(const Rows& rows, Metric metric) {
 }
 
 bool has_one_in(const SideOfRow& side, const SideOfRow& interval) {
-  return std::any_of(side.tried.begin(), side.tried.end(), [&](double value) {
-    return value >= interval.low && value <= interval.high;
-  });
+  return std::any_of(side.tried.begin(), side.tried.end(),
+                     [&](double value) { return value >= interval.low && value <= interval.high; });
 }
 
 Verdict judge(const SideOfRow& first, const SideOfRow& second, Metric metric,
@@ -240,7 +239,8 @@ std::vector<std::string> differences(std::span<const Record> first,
       {"GPU", [](const Record& r) { return std::vector{r.device_name}; }},
       {"staging", [](const Record& r) { return std::vector{r.staging}; }},
       {"hosts", [](const Record& r) { return of_hosts(r, [](auto& h) { return h.name; }); }},
-      {"processor", [](const Record& r) { return of_hosts(r, [](auto& h) { return h.processor; }); }},
+      {"processor",
+       [](const Record& r) { return of_hosts(r, [](auto& h) { return h.processor; }); }},
       {"cores", [](const Record& r) { return of_hosts(r, [](auto& h) { return h.cores; }); }},
       {"kernel", [](const Record& r) { return of_hosts(r, [](auto& h) { return h.kernel; }); }}};
   std::vector<std::string> lines;

@@ -39,8 +39,8 @@ Metric read_metric(const std::string& text) {
   const std::vector<std::string> names{"p50", "busbw", "p99"};
   for (const Metric metric : {Metric::p50, Metric::p99, Metric::busbw})
     if (text == name_of(metric)) return metric;
-  throw UsageError(fmt::format("--metric {}: unknown{}; possible: {}", text, suggest(text, names),
-                               join(names)));
+  throw UsageError(
+      fmt::format("--metric {}: unknown{}; possible: {}", text, suggest(text, names), join(names)));
 }
 
 // Four digits.
@@ -96,10 +96,10 @@ void print_side(const char* name, const std::vector<Record>& records) {
       hosts.resize(3);
       hosts.push_back(fmt::format("{} more", more));
     }
-    print_text(base::printable(fmt::format(
-                   "# {}: {}, {}, rondo {}, {} {} over {} on {}{}", name, record.path, record.time,
-                   record.rondo, record.ranks, record.ranks == 1 ? "rank" : "ranks",
-                   record.transport, join(hosts), record.complete ? "" : ", not complete")) +
+    print_text(base::printable(fmt::format("# {}: {}, {}, rondo {}, {} {} over {} on {}{}", name,
+                                           record.path, record.time, record.rondo, record.ranks,
+                                           record.ranks == 1 ? "rank" : "ranks", record.transport,
+                                           join(hosts), record.complete ? "" : ", not complete")) +
                "\n");
   }
 }
@@ -107,32 +107,30 @@ void print_side(const char* name, const std::vector<Record>& records) {
 constexpr std::string_view columns = "{:<14} {:>9} {:>13} {:>5} {:>9} {:>17} {:>9} {:>17} {:>6} {}";
 
 void print_rows(const Comparison& comparison) {
-  const bool names_ranks =
-      std::any_of(comparison.rows.begin(), comparison.rows.end(), [&](const ComparedRow& row) {
-        return row.key.ranks != comparison.rows.front().key.ranks;
-      });
+  const bool names_ranks = std::any_of(
+      comparison.rows.begin(), comparison.rows.end(),
+      [&](const ComparedRow& row) { return row.key.ranks != comparison.rows.front().key.ranks; });
   const std::string metric(name_of(comparison.metric));
   // Where it differs in every row, a line above the table says so.
-  const bool names_transports =
-      std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const ComparedRow& row) {
-        return row.first.transport == row.second.transport;
-      });
+  const bool names_transports = std::any_of(
+      comparison.rows.begin(), comparison.rows.end(),
+      [](const ComparedRow& row) { return row.first.transport == row.second.transport; });
   print("#\n#{}\n", fmt::format(fmt::runtime(columns), " operation", "size", "type", "place",
                                 metric, "noise", metric, "noise", "ratio", "verdict")
                         .substr(1));
   const char* unit = comparison.metric == Metric::busbw ? "(GB/s)" : "(us)";
-  print("#{}\n", fmt::format(fmt::runtime(columns), "", "", "", "", "first", unit, "second", unit,
-                             "", "")
-                     .substr(1));
+  print("#{}\n",
+        fmt::format(fmt::runtime(columns), "", "", "", "", "first", unit, "second", unit, "", "")
+            .substr(1));
   for (const ComparedRow& row : comparison.rows) {
     const RowKey& key = row.key;
     const std::string type = key.op == "none" ? key.type : key.type + " " + key.op;
     const std::string note = note_of(row, names_ranks, names_transports);
-    const std::string line = fmt::format(
-        fmt::runtime(columns), key.operation, base::describe_bytes(key.bytes), type,
-        key.in_place ? "in" : "out", short_value(row.first.value), noise_of(row.first),
-        short_value(row.second.value), noise_of(row.second),
-        row.ratio > 0 ? fmt::format("{:.3f}", row.ratio) : "-", word_of(row.verdict));
+    const std::string line =
+        fmt::format(fmt::runtime(columns), key.operation, base::describe_bytes(key.bytes), type,
+                    key.in_place ? "in" : "out", short_value(row.first.value), noise_of(row.first),
+                    short_value(row.second.value), noise_of(row.second),
+                    row.ratio > 0 ? fmt::format("{:.3f}", row.ratio) : "-", word_of(row.verdict));
     print_text(base::printable(note.empty() ? line : line + "  " + note) + "\n");
   }
 }
@@ -156,13 +154,15 @@ void print_summary(const Comparison& comparison, const std::optional<double>& wo
 }
 
 Json json_of(const RowKey& key) {
-  return {{"operation", key.operation}, {"bytes", key.bytes}, {"type", key.type}, {"op", key.op},
-          {"root", key.root},           {"ranks", key.ranks}, {"in_place", key.in_place}};
+  return {
+      {"operation", key.operation}, {"bytes", key.bytes}, {"type", key.type},        {"op", key.op},
+      {"root", key.root},           {"ranks", key.ranks}, {"in_place", key.in_place}};
 }
 
 Json json_of(const SideOfRow& side) {
-  return {{"value", side.value}, {"low", side.low},     {"high", side.high},
-          {"rows", side.rows},   {"wrong", side.wrong}, {"errors", side.errors},
+  return {{"value", side.value},         {"low", side.low},
+          {"high", side.high},           {"rows", side.rows},
+          {"wrong", side.wrong},         {"errors", side.errors},
           {"transport", side.transport}, {"algorithm", side.algorithm}};
 }
 
@@ -235,19 +235,18 @@ void add_compare(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "compare", "Compare the records of rondo bench --json: rows side by side, ratio, noise");
   auto flags = std::make_shared<CompareFlags>();
-  command
-      ->add_option("first", flags->first,
-                   "A record to compare with; several of the same benchmark with commas")
+  const auto add = [&](const char* name, std::string& value, const char* text) {
+    return command->add_option(name, value, text)->type_name("");
+  };
+  add("first", flags->first, "A record to compare with; several of the same benchmark with commas")
       ->required();
-  command->add_option("second", flags->second, "A record to judge; several with commas")
-      ->required();
-  command->add_option("--worse", flags->worse,
-                      "As in 10%: the exit status is 1 when a row is worse by more than this and "
-                      "beyond noise, or when a second record is not complete");
-  command->add_option("--metric", flags->metric, "p50 (default), p99 or busbw");
-  command->add_option("--json", flags->json,
-                      "Write the comparison to this file as JSON; - is the standard output, "
-                      "without the table");
+  add("second", flags->second, "A record to judge; several with commas")->required();
+  add("--worse", flags->worse,
+      "As in 10%: the exit status is 1 when a row is worse by more than this and beyond noise, or "
+      "when a second record is not complete");
+  add("--metric", flags->metric, "p50 (default), p99 or busbw");
+  add("--json", flags->json,
+      "Write the comparison to this file as JSON; - is the standard output, without the table");
   command->footer(
       "The noise of one row is min to p90 of its iterations (p99: p90 to max; busbw: what these "
       "times\nmake of it). That of several rows is from their least value to the greatest, from "

@@ -126,8 +126,7 @@ class Members {
 template <class Function>
 void for_each(const Members& members, const char* name, Function function) {
   std::size_t place = 0;
-  for (const Tree& element : members.list(name))
-    function(members.inside(name, element, place++));
+  for (const Tree& element : members.list(name)) function(members.inside(name, element, place++));
 }
 
 std::vector<std::string> texts_of(const Members& members, const char* name) {
@@ -210,10 +209,9 @@ HostRecord host_of(const Members& members) {
   host.cores = static_cast<unsigned>(members.count("cores", 1'000'000));
   host.memory_bytes = members.count("memory_bytes");
   for_each(members, "interfaces", [&](const Members& interface) {
-    host.interfaces.push_back({interface.text("name"), interface.text("address"),
-                               interface.has("mbit")
-                                   ? static_cast<int>(interface.count("mbit", 1'000'000'000))
-                                   : 0});
+    host.interfaces.push_back(
+        {interface.text("name"), interface.text("address"),
+         interface.has("mbit") ? static_cast<int>(interface.count("mbit", 1'000'000'000)) : 0});
   });
   for (const Tree& rank : members.list("ranks")) {
     if (!rank.is_number_unsigned() ||
@@ -242,8 +240,7 @@ void read_head(const Members& members, Record& record) {
   record.allocated = members.flag("allocated");
   record.device_name = members.text_or("device_name");
   record.staging = members.text_or("staging");
-  for_each(members, "hosts",
-           [&](const Members& host) { record.hosts.push_back(host_of(host)); });
+  for_each(members, "hosts", [&](const Members& host) { record.hosts.push_back(host_of(host)); });
   const Tree& environment = members.need("environment");
   if (!environment.is_object()) members.wrong("environment", "an object");
   for (const auto& [name, value] : environment.items()) {
@@ -265,9 +262,8 @@ void read_results(const Members& members, Record& record) {
     for_each(members, "findings",
              [&](const Members& finding) { record.findings.push_back(finding.text("text")); });
   if (record.kind == "soak" && members.has("summary"))
-    for_each(members, "summary", [&](const Members& summary) {
-      record.summary.push_back(summary_of(summary));
-    });
+    for_each(members, "summary",
+             [&](const Members& summary) { record.summary.push_back(summary_of(summary)); });
   record.complete = members.flag("complete");
   record.error = members.text_or("error");
 }
@@ -290,7 +286,8 @@ void check_version(const std::string& path, const Tree& tree) {
 
 Tree parse(const std::string& path, const std::string& text) {
   const std::string_view used = base::trim(text);
-  if (used.empty()) refuse(path, "empty; rondo bench --json has not written it, or its copy failed");
+  if (used.empty())
+    refuse(path, "empty; rondo bench --json has not written it, or its copy failed");
   std::size_t values = 0;
   const auto bound = [&](int depth, Tree::parse_event_t, Tree&) {
     if (depth > most_depth || ++values > most_values)
@@ -360,10 +357,9 @@ std::vector<Record> read_records(std::string_view command, const std::vector<std
     const Record& record = records.back();
     if (record.complete) continue;
     const std::size_t results = record.rows.size() + record.pairs.size();
-    say_text(base::printable(
-                 fmt::format("{}: {}: not complete ({}); its {} {} used", command, path,
-                             record.error.empty() ? "no reason is given" : record.error, results,
-                             results == 1 ? "result is" : "results are")) +
+    say_text(base::printable(fmt::format("{}: {}: not complete ({}); its {} {} used", command, path,
+                                         record.error.empty() ? "no reason is given" : record.error,
+                                         results, results == 1 ? "result is" : "results are")) +
              "\n");
   }
   return records;

@@ -25,13 +25,13 @@ struct ResultRow {
   int ranks = 1, root = -1;
   bool in_place = false;
   Times time;
-  std::optional<Times> latency;    // of sendrecv --one-way
-  double algbw = 0, busbw = 0;     // GB/s
-  double ceiling_percent = 0;      // 0: not known
-  std::uint64_t wrong = 0;         // elements
-  std::uint64_t errors = 0;        // of an interval
-  std::optional<double> second;    // of an interval: when it began
-  std::optional<double> late_us;   // of the rank that was last most often
+  std::optional<Times> latency;   // of sendrecv --one-way
+  double algbw = 0, busbw = 0;    // GB/s
+  double ceiling_percent = 0;     // 0: not known
+  std::uint64_t wrong = 0;        // elements
+  std::uint64_t errors = 0;       // of an interval
+  std::optional<double> second;   // of an interval: when it began
+  std::optional<double> late_us;  // of the rank that was last most often
   std::optional<int> late_rank;
 };
 
@@ -39,9 +39,9 @@ struct ResultRow {
 struct PairResult {
   std::uint64_t from = 0, to = 0;  // places of the hosts; not beyond most_places
   std::string from_host, to_host;
-  std::optional<double> bandwidth;   // GB/s
+  std::optional<double> bandwidth;  // GB/s
   std::optional<double> latency_us;
-  std::string outlier;               // empty: none
+  std::string outlier;  // empty: none
 };
 
 // The summary of a soak for one operation and size.
@@ -66,10 +66,10 @@ struct Record {
   bool checked = false, fresh = false, allocated = false;
   std::vector<HostRecord> hosts;
   std::vector<std::pair<std::string, std::string>> environment;
-  std::vector<ResultRow> rows;       // of "bench" and "soak"
-  std::vector<PairResult> pairs;     // of "pairs"
-  std::vector<std::string> findings; // of "pairs": a sentence each
-  std::vector<SoakSummary> summary;  // of "soak"
+  std::vector<ResultRow> rows;        // of "bench" and "soak"
+  std::vector<PairResult> pairs;      // of "pairs"
+  std::vector<std::string> findings;  // of "pairs": a sentence each
+  std::vector<SoakSummary> summary;   // of "soak"
   bool complete = false;
   std::string error;  // why it is not complete
 };
