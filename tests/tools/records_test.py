@@ -290,6 +290,20 @@ class Records(unittest.TestCase):
         self.assertIn("The table has the first 200 of 3600 intervals; the record has all.", text)
         self.assertIn("1.50", [cell.text for cell in page.iter(XHTML + "td")])
 
+    def pairs(self):
+        def change(record):
+            pair = {"from": 0, "to": 1, "from_host": "a", "to_host": "b", "from_rank": 0, "to_rank": 1, "round": 0, "bandwidth": 1.5,
+                    "latency_us": None, "measured_again": 1, "outlier": "slow"}
+            record.update(kind="pairs", results=[pair], findings=[{"kind": "link", "what": "bandwidth", "text": "a to b is <slow>"}])
+        return self.changed("pairs", change)
+
+    def test_report_of_pairs(self):
+        _, text, page = self.report(self.pairs())
+        self.assertIn("a to b is &lt;slow&gt;", text)
+        self.assertIn("1.50", [cell.text for cell in page.iter(XHTML + "td")])
+        result = self.run_rondo("compare", self.pairs(), self.pairs(), status=2)
+        self.assertIn("a record of pairs of hosts", result.stderr)
+
     def test_report_of_an_incomplete_record(self):
         _, text, _ = self.report(self.changed("incomplete", lambda r: r.update(complete=False, error="rank 1 <died>", results=[])))
         self.assertIn("The run did not end: rank 1 &lt;died&gt;", text)

@@ -10,7 +10,7 @@ using namespace rondo::tools;
 
 namespace {
 
-std::vector<std::string> texts(const Scale& scale, std::size_t most) {
+std::vector<std::string> texts(const AxisScale& scale, std::size_t most) {
   std::vector<std::string> found;
   for (const double tick : scale.ticks(most)) found.push_back(describe(scale.quantity(), tick));
   return found;
@@ -21,7 +21,7 @@ using Texts = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("a linear scale has round ticks from end to end") {
-  const Scale scale = Scale::linear(Quantity::gigabytes_per_second, 0, 4.7);
+  const AxisScale scale = AxisScale::linear(AxisQuantity::gigabytes_per_second, 0, 4.7);
   CHECK(texts(scale, 6) == Texts{"0", "1 GB/s", "2 GB/s", "3 GB/s", "4 GB/s", "5 GB/s"});
   CHECK(texts(scale, 3) == Texts{"0", "5 GB/s"});
   CHECK(scale.place(0) == 0);
@@ -30,16 +30,17 @@ TEST_CASE("a linear scale has round ticks from end to end") {
 }
 
 TEST_CASE("a scale of time is divided as clocks are") {
-  CHECK(texts(Scale::linear(Quantity::seconds, 0, 59), 5) == Texts{"0", "15 s", "30 s", "45 s"});
-  CHECK(texts(Scale::linear(Quantity::seconds, 0, 3600), 5) ==
+  CHECK(texts(AxisScale::linear(AxisQuantity::seconds, 0, 59), 5) ==
+        Texts{"0", "15 s", "30 s", "45 s"});
+  CHECK(texts(AxisScale::linear(AxisQuantity::seconds, 0, 3600), 5) ==
         Texts{"0", "15 min", "30 min", "45 min", "1 h"});
-  CHECK(texts(Scale::linear(Quantity::seconds, 0, 86400.0 * 9), 4) == Texts{"0", "5 d"});
+  CHECK(texts(AxisScale::linear(AxisQuantity::seconds, 0, 86400.0 * 9), 4) == Texts{"0", "5 d"});
 }
 
 TEST_CASE("a logarithmic scale has ticks at 1, 2 and 5 where they fit, else at powers of ten") {
-  const Scale few = Scale::logarithmic(Quantity::microseconds, 3, 40);
+  const AxisScale few = AxisScale::logarithmic(AxisQuantity::microseconds, 3, 40);
   CHECK(texts(few, 8) == Texts{"2 us", "5 us", "10 us", "20 us", "50 us"});
-  const Scale decades = Scale::logarithmic(Quantity::microseconds, 0.7, 2e4);
+  const AxisScale decades = AxisScale::logarithmic(AxisQuantity::microseconds, 0.7, 2e4);
   CHECK(texts(decades, 8) == Texts{"1 us", "10 us", "100 us", "1 ms", "10 ms"});
   CHECK(texts(decades, 3) == Texts{"1 us", "100 us", "10 ms"});
   CHECK(decades.low() == 0.5);
@@ -48,12 +49,12 @@ TEST_CASE("a logarithmic scale has ticks at 1, 2 and 5 where they fit, else at p
 }
 
 TEST_CASE("a single value still has a scale around it") {
-  for (const Quantity quantity :
-       {Quantity::bytes, Quantity::microseconds, Quantity::gigabytes_per_second, Quantity::seconds})
+  for (const AxisQuantity quantity : {AxisQuantity::bytes, AxisQuantity::microseconds,
+                                      AxisQuantity::gigabytes_per_second, AxisQuantity::seconds})
     for (const double value : {1e-9, 0.3, 1.0, 7.0, 1024.0, 1e12}) {
-      const double low = quantity == Quantity::bytes ? std::max(value, 1.0) : value;
-      for (const Scale& scale :
-           {Scale::logarithmic(quantity, low, low), Scale::linear(quantity, 0, low)}) {
+      const double low = quantity == AxisQuantity::bytes ? std::max(value, 1.0) : value;
+      for (const AxisScale& scale :
+           {AxisScale::logarithmic(quantity, low, low), AxisScale::linear(quantity, 0, low)}) {
         INFO(low);
         CHECK(scale.low() < scale.high());
         CHECK_FALSE(scale.ticks(6).empty());
@@ -64,13 +65,13 @@ TEST_CASE("a single value still has a scale around it") {
 }
 
 TEST_CASE("no scale has more ticks than asked for, and all ascend within it") {
-  for (const Quantity quantity :
-       {Quantity::bytes, Quantity::microseconds, Quantity::gigabytes_per_second, Quantity::seconds})
+  for (const AxisQuantity quantity : {AxisQuantity::bytes, AxisQuantity::microseconds,
+                                      AxisQuantity::gigabytes_per_second, AxisQuantity::seconds})
     for (double low = 1; low < 1e9; low *= 7)
       for (double high = low; high < 1e13; high *= 13)
         for (const std::size_t most : {1u, 2u, 3u, 7u, 14u})
-          for (const Scale& scale :
-               {Scale::logarithmic(quantity, low, high), Scale::linear(quantity, low, high)}) {
+          for (const AxisScale& scale : {AxisScale::logarithmic(quantity, low, high),
+                                         AxisScale::linear(quantity, low, high)}) {
             const std::vector<double> ticks = scale.ticks(most);
             INFO(low << " to " << high << ", at most " << most);
             CHECK_FALSE(ticks.empty());
@@ -80,16 +81,16 @@ TEST_CASE("no scale has more ticks than asked for, and all ascend within it") {
 }
 
 TEST_CASE("sizes have ticks at powers of two") {
-  const Scale scale = Scale::logarithmic(Quantity::bytes, 8, 64 << 20);
+  const AxisScale scale = AxisScale::logarithmic(AxisQuantity::bytes, 8, 64 << 20);
   CHECK(texts(scale, 8) ==
         Texts{"8 B", "64 B", "512 B", "4 KiB", "32 KiB", "256 KiB", "2 MiB", "16 MiB"});
-  CHECK(texts(Scale::logarithmic(Quantity::bytes, 12, 13), 8).size() == 1);
+  CHECK(texts(AxisScale::logarithmic(AxisQuantity::bytes, 12, 13), 8).size() == 1);
 }
 
 TEST_CASE("values have the unit that keeps them short") {
-  CHECK(describe(Quantity::microseconds, 0.25) == "250 ns");
-  CHECK(describe(Quantity::microseconds, 2e6) == "2 s");
-  CHECK(describe(Quantity::gigabytes_per_second, 2e-4) == "200 kB/s");
-  CHECK(describe(Quantity::gigabytes_per_second, 0.02) == "20 MB/s");
-  CHECK(describe(Quantity::bytes, 65536) == "64 KiB");
+  CHECK(describe(AxisQuantity::microseconds, 0.25) == "250 ns");
+  CHECK(describe(AxisQuantity::microseconds, 2e6) == "2 s");
+  CHECK(describe(AxisQuantity::gigabytes_per_second, 2e-4) == "200 kB/s");
+  CHECK(describe(AxisQuantity::gigabytes_per_second, 0.02) == "20 MB/s");
+  CHECK(describe(AxisQuantity::bytes, 65536) == "64 KiB");
 }

@@ -14,8 +14,8 @@ TEST_CASE("text cannot end the markup around it") {
 TEST_CASE("characters that XML forbids, and bytes that are not UTF-8, are replaced") {
   const std::string replaced = "\xEF\xBF\xBD";
   CHECK(markup_text(std::string("a\0b", 3)) == "a" + replaced + "b");
-  for (const char* bad :
-       {"\x01", "\x1b", "\x7f", "\xC2\x85", "\xEF\xBF\xBE", "\xEF\xBF\xBF", "\xF0\x9F\xBF\xBE"})
+  for (const char* bad : {"\x01", "\x1b", "\x7f", "\xC2\x85", "\xEF\xBF\xBE", "\xEF\xBF\xBF",
+                          "\xF0\x9F\xBF\xBE", "\xE2\x80\xAE", "\xE2\x81\xA6"})
     CHECK(markup_text(bad) == replaced);
   CHECK(markup_text("\xFF") == replaced);
   CHECK(markup_text("\xC0\xAF") == replaced + replaced);                 // an overlong slash

@@ -54,23 +54,23 @@ bool shows_edges(const Chart& chart) {
   return chart.lines.size() <= most_edges;
 }
 
-Scale x_scale(const Chart& chart) {
+AxisScale x_scale(const Chart& chart) {
   Range range = range_of(chart, [](const ChartPoint& point, auto add) { add(point.x); });
-  return chart.x_logarithmic ? Scale::logarithmic(chart.x, range.low, range.high)
-                             : Scale::linear(chart.x, range.low, range.high);
+  return chart.x_logarithmic ? AxisScale::logarithmic(chart.x, range.low, range.high)
+                             : AxisScale::linear(chart.x, range.low, range.high);
 }
 
-Scale y_scale(const Chart& chart) {
+AxisScale y_scale(const Chart& chart) {
   const bool edges = shows_edges(chart);
   const Range range = range_of(chart, [edges](const ChartPoint& point, auto add) {
     add(point.y);
     if (edges && point.edge) add(*point.edge);
   });
-  return chart.y_logarithmic ? Scale::logarithmic(chart.y, range.low, range.high)
-                             : Scale::linear(chart.y, 0, range.high);
+  return chart.y_logarithmic ? AxisScale::logarithmic(chart.y, range.low, range.high)
+                             : AxisScale::linear(chart.y, 0, range.high);
 }
 
-double widest(Quantity quantity, const std::vector<double>& ticks) {
+double widest(AxisQuantity quantity, const std::vector<double>& ticks) {
   double width = 0;
   for (const double tick : ticks)
     width = std::max(width, width_of_text(describe(quantity, tick), text_size));
@@ -79,7 +79,7 @@ double widest(Quantity quantity, const std::vector<double>& ticks) {
 
 // The rectangle of the axes, and what maps values into it.
 struct Frame {
-  Scale x, y;
+  AxisScale x, y;
   std::vector<double> x_ticks, y_ticks;
   double left, top, right, bottom;
 

@@ -28,7 +28,7 @@ struct ChartAlarm {
 
 struct Chart {
   std::string title, subtitle, x_title, y_title;
-  Quantity x = Quantity::bytes, y = Quantity::microseconds;
+  AxisQuantity x = AxisQuantity::bytes, y = AxisQuantity::microseconds;
   bool x_logarithmic = true, y_logarithmic = true;  // values must then be above zero
   std::vector<ChartLine> lines;                     // at least one, each with a point
   std::vector<ChartAlarm> alarms;

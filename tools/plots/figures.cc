@@ -90,9 +90,9 @@ std::string hint_of(const ResultRow& row) {
   return fmt::format("{} {} {}, {}: p50 {}, p99 {}, bus bandwidth {}", row.operation,
                      base::describe_bytes(row.bytes), row.type,
                      row.in_place ? "in place" : "out of place",
-                     describe(Quantity::microseconds, row.time.p50_us),
-                     describe(Quantity::microseconds, row.time.p99_us),
-                     describe(Quantity::gigabytes_per_second, row.busbw));
+                     describe(AxisQuantity::microseconds, row.time.p50_us),
+                     describe(AxisQuantity::microseconds, row.time.p99_us),
+                     describe(AxisQuantity::gigabytes_per_second, row.busbw));
 }
 
 const Times& times_of(const ResultRow& row) {
@@ -152,7 +152,7 @@ std::string prefix_of(const ByLine& lines) {
 Chart chart_over_size(const ByLine& lines, bool bandwidth) {
   Chart chart;
   chart.x_title = "size";
-  chart.y = bandwidth ? Quantity::gigabytes_per_second : Quantity::microseconds;
+  chart.y = bandwidth ? AxisQuantity::gigabytes_per_second : AxisQuantity::microseconds;
   std::vector<std::string> without_size;
   std::set<std::string> halves;  // operations with a round trip
   add_lines(chart, lines, [&](const ResultRow& row) -> std::optional<ChartPoint> {
@@ -161,7 +161,7 @@ Chart chart_over_size(const ByLine& lines, bool bandwidth) {
     if (row.bytes > 0 && point.y > 0) return point;
     if (!bandwidth && row.bytes == 0 && without_size.size() < most_named)
       without_size.push_back(fmt::format("{}{} {}", row.operation, row.in_place ? " in place" : "",
-                                         describe(Quantity::microseconds, row.time.p50_us)));
+                                         describe(AxisQuantity::microseconds, row.time.p50_us)));
     return {};
   });
   if (!without_size.empty())
@@ -204,18 +204,19 @@ std::vector<ByLine> split_lines(ByLine all) {
   return groups;
 }
 
-std::vector<std::string> notes_of(std::span<const Record> records, const char* kind) {
+// A note for each of the records, with its name.
+using Notes = std::map<std::string, std::string>;
+
+Notes notes_of(std::span<const Record> records) {
   const std::vector<std::string> labels = names_of(records);
-  std::vector<std::string> notes;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    if (records[i].kind != kind) continue;
-    notes.push_back(fmt::format("{}: {}", labels[i], describe(records[i])));
-    if (notes.size() == most_lines) break;
-  }
+  Notes notes;
+  for (std::size_t i = 0; i < records.size(); ++i)
+    notes[labels[i]] = fmt::format("{}: {}", labels[i], describe(records[i]));
   return notes;
 }
 
-void add(std::vector<Chart>& charts, Chart chart, const std::vector<std::string>& notes) {
+// Adds a chart with the notes of its records.
+void add(std::vector<Chart>& charts, Chart chart, const ByLine& lines, const Notes& notes) {
   if (chart.lines.empty()) {
     // A barrier has no chart, but a time.
     if (!charts.empty())
@@ -223,7 +224,10 @@ void add(std::vector<Chart>& charts, Chart chart, const std::vector<std::string>
                                  chart.notes.end());
     return;
   }
-  chart.notes.insert(chart.notes.end(), notes.begin(), notes.end());
+  std::set<std::string> told;
+  for (const LineKey& key : lines.order)
+    if (told.size() < most_lines && told.insert(key[of_record]).second)
+      chart.notes.push_back(notes.at(key[of_record]));
   charts.push_back(std::move(chart));
 }
 
@@ -238,16 +242,20 @@ bool wants_logarithm(const Chart& chart) {
   return low > 0 && high > 20 * low;
 }
 
-Chart chart_over_time(const Record& record, bool bandwidth) {
+ByLine lines_of_soak(const Record& record, const std::string& label) {
   ByLine lines;
   for (const ResultRow& row : record.rows) {
-    LineKey key = key_of(row, "");
+    LineKey key = key_of(row, label);
     key[size] = base::describe_bytes(row.bytes);
     lines.add(key, row);
   }
+  return lines;
+}
+
+Chart chart_over_time(const Record& record, const ByLine& lines, bool bandwidth) {
   Chart chart;
-  chart.x = Quantity::seconds;
-  chart.y = bandwidth ? Quantity::gigabytes_per_second : Quantity::microseconds;
+  chart.x = AxisQuantity::seconds;
+  chart.y = bandwidth ? AxisQuantity::gigabytes_per_second : AxisQuantity::microseconds;
   chart.x_logarithmic = false;
   chart.x_title = "time since the run began";
   bool thin = false;
@@ -255,7 +263,7 @@ Chart chart_over_time(const Record& record, bool bandwidth) {
     const ChartPoint point = point_of(row, bandwidth, row.second.value_or(0));
     return point.y > 0 ? std::optional(point) : std::nullopt;
   });
-  for (const LineKey& key : lines.order) thin = thin || lines.rows[key].size() > most_points;
+  for (const LineKey& key : lines.order) thin = thin || lines.rows.at(key).size() > most_points;
   chart.y_logarithmic = wants_logarithm(chart);
   for (const ResultRow& row : record.rows)
     if (row.wrong > 0 || row.errors > 0)
@@ -310,16 +318,18 @@ std::string describe(const Record& record) {
 
 std::vector<Chart> charts_of(std::span<const Record> records, Part part) {
   std::vector<Chart> charts;
-  const std::vector<std::string> notes = notes_of(records, "bench");
+  const Notes notes = notes_of(records);
   for (const ByLine& lines : split_lines(lines_of_benches(records))) {
-    if (part != Part::latency) add(charts, chart_over_size(lines, true), notes);
-    if (part != Part::bandwidth) add(charts, chart_over_size(lines, false), notes);
+    if (part != Part::latency) add(charts, chart_over_size(lines, true), lines, notes);
+    if (part != Part::bandwidth) add(charts, chart_over_size(lines, false), lines, notes);
   }
-  for (const Record& record : records) {
-    if (record.kind != "soak") continue;
-    const std::vector<std::string> own = notes_of({&record, 1}, "soak");
-    if (part != Part::bandwidth) add(charts, chart_over_time(record, false), own);
-    if (part != Part::latency) add(charts, chart_over_time(record, true), own);
+  const std::vector<std::string> labels = names_of(records);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records[i].kind != "soak") continue;
+    const ByLine lines = lines_of_soak(records[i], labels[i]);
+    if (part != Part::bandwidth)
+      add(charts, chart_over_time(records[i], lines, false), lines, notes);
+    if (part != Part::latency) add(charts, chart_over_time(records[i], lines, true), lines, notes);
   }
   return charts;
 }

@@ -32,6 +32,7 @@ table { border-collapse: collapse; font-size: 0.82rem; }
 th, td { border: 1px solid #dddddd; padding: 0.18rem 0.5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 .wide th, .wide td { overflow-wrap: normal; white-space: nowrap; }
+div:not(.wide) > table td:first-child { white-space: nowrap; }
 th { background: #f3f3f3; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .bad { color: #b00020; font-weight: bold; }
 code, pre { font-family: ui-monospace, 'DejaVu Sans Mono', monospace; font-size: 0.82rem; }
@@ -178,19 +179,21 @@ std::string rows_of(const Record& record) {
                                    row.ceiling_percent > 0 ? number(row.ceiling_percent) : "",
                                    std::to_string(row.wrong),
                                    late_of(row)};
-    if (soak) cells.insert(cells.begin(), number(row.second.value_or(0)));
+    if (soak) cells.insert(cells.begin(), fmt::format("{:.6g}", row.second.value_or(0)));
     table.row(cells, row.wrong > 0 ? first + 14 : SIZE_MAX);
   }
   return table.end() + left_out(record.rows.size(), most, soak ? "intervals" : "rows");
 }
 
 std::string pairs_of(const Record& record) {
-  Table table({"from", "to", "bandwidth GB/s", "latency us", "outlier"}, {2, 3});
+  Table table({"from", "rank", "to", "rank", "bandwidth GB/s", "latency us", "outlier"},
+              {1, 3, 4, 5});
   for (std::size_t i = 0; i < std::min(record.pairs.size(), most_table_rows); ++i) {
     const PairResult& pair = record.pairs[i];
-    table.row({pair.from_host, pair.to_host, pair.bandwidth ? number(*pair.bandwidth) : "",
+    table.row({pair.from_host, std::to_string(pair.from_rank), pair.to_host,
+               std::to_string(pair.to_rank), pair.bandwidth ? number(*pair.bandwidth) : "",
                pair.latency_us ? number(*pair.latency_us) : "", pair.outlier},
-              pair.outlier.empty() ? SIZE_MAX : 4);
+              pair.outlier.empty() ? SIZE_MAX : 6);
   }
   std::string findings;
   for (const std::string& finding : record.findings)

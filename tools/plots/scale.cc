@@ -37,9 +37,9 @@ double at_or_above(double value) {
 }
 
 // The least step with which the span has no more than `most` ticks.
-double step_of(Quantity quantity, double span, std::size_t most) {
+double step_of(AxisQuantity quantity, double span, std::size_t most) {
   const double wanted = span / static_cast<double>(std::max<std::size_t>(most, 2) - 1);
-  if (quantity == Quantity::seconds && wanted >= 1) {
+  if (quantity == AxisQuantity::seconds && wanted >= 1) {
     for (const double step : steps_of_time)
       if (step >= wanted) return step;
     return steps_of_time.back() * at_or_above(wanted / steps_of_time.back());
@@ -88,42 +88,43 @@ std::string describe_time(double seconds) {
 
 }  // namespace
 
-std::string describe(Quantity quantity, double value) {
+std::string describe(AxisQuantity quantity, double value) {
   switch (quantity) {
-    case Quantity::bytes:
+    case AxisQuantity::bytes:
       return base::describe_bytes(static_cast<std::uint64_t>(std::clamp(value, 0.0, 1e19)));
-    case Quantity::microseconds:
+    case AxisQuantity::microseconds:
       if (value == 0) return "0";
       if (value < 1) return with_unit(value * 1e3, "ns");
       if (value < 1e3) return with_unit(value, "us");
       return value < 1e6 ? with_unit(value / 1e3, "ms") : with_unit(value / 1e6, "s");
-    case Quantity::gigabytes_per_second:
+    case AxisQuantity::gigabytes_per_second:
       if (value == 0) return "0";
       if (value < 1e-6) return with_unit(value * 1e9, "B/s");
       if (value < 1e-3) return with_unit(value * 1e6, "kB/s");
       if (value < 1) return with_unit(value * 1e3, "MB/s");
       return value < 1e3 ? with_unit(value, "GB/s") : with_unit(value / 1e3, "TB/s");
-    case Quantity::seconds:
+    case AxisQuantity::seconds:
       break;
   }
   return describe_time(value);
 }
 
-Scale::Scale(Quantity quantity, bool logarithmic, double low, double high)
+AxisScale::AxisScale(AxisQuantity quantity, bool logarithmic, double low, double high)
     : quantity_(quantity), logarithmic_(logarithmic), low_(low), high_(high) {}
 
-Scale Scale::linear(Quantity quantity, double low, double high) {
+AxisScale AxisScale::linear(AxisQuantity quantity, double low, double high) {
   if (high <= low) high = low > 0 ? 2 * low : low + 1;
   constexpr std::size_t usual = 6;
   const double step = step_of(quantity, high - low, usual);
   const double first = std::floor(low / step + 1e-9) * step;
   // Time goes from side to side, without an empty end.
-  const double last = quantity == Quantity::seconds ? high : std::ceil(high / step - 1e-9) * step;
+  const double last =
+      quantity == AxisQuantity::seconds ? high : std::ceil(high / step - 1e-9) * step;
   return {quantity, false, first, last};
 }
 
-Scale Scale::logarithmic(Quantity quantity, double low, double high) {
-  if (quantity == Quantity::bytes) {
+AxisScale AxisScale::logarithmic(AxisQuantity quantity, double low, double high) {
+  if (quantity == AxisQuantity::bytes) {
     if (low == high) return {quantity, true, low / 2, high * 2};
     return {quantity, true, low, high};
   }
@@ -131,16 +132,16 @@ Scale Scale::logarithmic(Quantity quantity, double low, double high) {
   return {quantity, true, first, last > first * 1.5 ? last : at_or_above(first * 1.5)};
 }
 
-double Scale::place(double value) const {
+double AxisScale::place(double value) const {
   const double place = logarithmic_ ? std::log(value / low_) / std::log(high_ / low_)
                                     : (value - low_) / (high_ - low_);
   return std::clamp(place, 0.0, 1.0);
 }
 
-std::vector<double> Scale::ticks(std::size_t most) const {
+std::vector<double> AxisScale::ticks(std::size_t most) const {
   if (logarithmic_)
-    return quantity_ == Quantity::bytes ? powers_of_two(low_, high_, most)
-                                        : powers_of_ten(low_, high_, most);
+    return quantity_ == AxisQuantity::bytes ? powers_of_two(low_, high_, most)
+                                            : powers_of_ten(low_, high_, most);
   const double step = step_of(quantity_, high_ - low_, most);
   std::vector<double> ticks;
   const double first = std::ceil(low_ / step - 1e-9);

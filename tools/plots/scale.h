@@ -8,31 +8,31 @@
 namespace rondo::tools {
 
 // What an axis shows. It chooses the ticks and their texts.
-enum class Quantity : unsigned char { bytes, microseconds, gigabytes_per_second, seconds };
+enum class AxisQuantity : unsigned char { bytes, microseconds, gigabytes_per_second, seconds };
 
 // "64 KiB", "1.5 ms", "200 MB/s", "5 min"
-std::string describe(Quantity quantity, double value);
+std::string describe(AxisQuantity quantity, double value);
 
 // Maps values to places from 0 to 1. Logarithmic scales are for values above zero.
-class Scale {
+class AxisScale {
  public:
   // The least scale that holds low and high, widened to ticks where the quantity is not bytes.
   // Needs finite values with low <= high; a logarithmic scale needs low > 0.
-  static Scale linear(Quantity quantity, double low, double high);
-  static Scale logarithmic(Quantity quantity, double low, double high);
+  static AxisScale linear(AxisQuantity quantity, double low, double high);
+  static AxisScale logarithmic(AxisQuantity quantity, double low, double high);
 
   double place(double value) const;
   // At most `most` ticks in ascending order; the numbers 1, 2 and 5 times a power of ten, powers of
   // two for bytes, what divides minutes and hours for seconds. At least one.
   std::vector<double> ticks(std::size_t most) const;
-  Quantity quantity() const noexcept { return quantity_; }
+  AxisQuantity quantity() const noexcept { return quantity_; }
   double low() const noexcept { return low_; }
   double high() const noexcept { return high_; }
 
  private:
-  Scale(Quantity quantity, bool logarithmic, double low, double high);
+  AxisScale(AxisQuantity quantity, bool logarithmic, double low, double high);
 
-  Quantity quantity_;
+  AxisQuantity quantity_;
   bool logarithmic_;
   double low_, high_;
 };

@@ -35,11 +35,17 @@ Character first_of(std::string_view text) {
   return {code, length, true};
 }
 
+// Turns the direction of what follows, so that a page shows other text than it has.
+bool turns_text(std::uint32_t code) {
+  return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) ||
+         code == 0x200E || code == 0x200F || code == 0x061C;
+}
+
 // What XML 1.0 allows, without the control characters of which it advises against.
 bool is_allowed(std::uint32_t code) {
   if (code < 0x20) return code == '\t' || code == '\n' || code == '\r';
   if (code >= 0x7F && code <= 0x9F) return false;
-  return (code & 0xFFFE) != 0xFFFE && (code < 0xFDD0 || code > 0xFDEF);
+  return !turns_text(code) && (code & 0xFFFE) != 0xFFFE && (code < 0xFDD0 || code > 0xFDEF);
 }
 
 std::string_view entity_of(std::uint32_t code) {

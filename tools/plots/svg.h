@@ -8,8 +8,8 @@
 
 namespace rondo::tools {
 
-// Makes any text fit for the content of XML and HTML: &, < and > become entities, and what XML
-// forbids, and bytes that are not UTF-8, become U+FFFD.
+// Makes any text fit for the content of XML and HTML: &, < and > become entities. What XML forbids,
+// characters that turn the direction of text, and bytes that are not UTF-8 become U+FFFD.
 std::string markup_text(std::string_view text);
 // The same for an attribute in double quotes.
 std::string attribute_text(std::string_view text);

@@ -106,7 +106,7 @@ struct Side {
     for (const Record& record : records) {
       if (record.kind == "pairs")
         throw UsageError(base::printable(fmt::format(
-            "{}: a record of pairs of hosts, which has no rows to compare; rondo plot draws it",
+            "{}: a record of pairs of hosts, which has no rows to compare; rondo report shows it",
             record.path)));
       for (const ResultRow& row : record.rows) {
         const auto [place, is_new] = rows.try_emplace(key_of(row));

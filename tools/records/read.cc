@@ -172,8 +172,8 @@ ResultRow row_of(const Members& members) {
 
 PairResult pair_of(const Members& members) {
   PairResult pair;
-  pair.from = members.count("from", most_places - 1);
-  pair.to = members.count("to", most_places - 1);
+  pair.from_rank = members.rank("from_rank");
+  pair.to_rank = members.rank("to_rank");
   pair.from_host = members.text("from_host");
   pair.to_host = members.text("to_host");
   pair.bandwidth = members.number_if("bandwidth");

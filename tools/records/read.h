@@ -37,7 +37,7 @@ struct ResultRow {
 
 // A result of `rondo bench pairs`: one direction between two hosts.
 struct PairResult {
-  std::uint64_t from = 0, to = 0;  // places of the hosts; not beyond most_places
+  int from_rank = 0, to_rank = 0;
   std::string from_host, to_host;
   std::optional<double> bandwidth;  // GB/s
   std::optional<double> latency_us;
@@ -76,8 +76,6 @@ struct Record {
 
 // Bytes of a record that is read, at most.
 inline constexpr std::size_t most_record_bytes = std::size_t{64} << 20;
-// Hosts of a record of pairs, at most.
-inline constexpr std::uint64_t most_places = 4096;
 
 // Both throw UsageError that names the file, what is wrong, and what to do.
 Record read_record(const std::string& path);
