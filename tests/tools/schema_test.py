@@ -60,7 +60,7 @@ class Schema(unittest.TestCase):
         self.assertNotIn("correct horse", text)
 
     def test_a_run_that_fails(self):
-        result = rondo("bench", "--ranks", 2, "--sizes", "8,16", *QUICK, "--delay", "1:20s", "--deadline", 1, "--json", "-")
+        result = rondo("bench", "--ranks", 2, "--sizes", "8,16", *QUICK, "--delay", "1:3s", "--deadline", 1, "--json", "-")
         self.assertNotEqual(result.returncode, 0)
         record = json.loads(result.stdout)
         self.assertEqual(self.problems(record), [])
