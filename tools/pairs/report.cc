@@ -209,7 +209,7 @@ std::string heat_maps_of(const Survey& survey, const Words& words, const std::st
     }
     maps.push_back(std::move(map));
   }
-  return draw_heat_maps(title, maps);
+  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" + draw_heat_maps(title, maps).svg;
 }
 
 }  // namespace rondo::tools

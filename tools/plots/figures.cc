@@ -7,11 +7,14 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "base/text.h"
+#include "tools/median.h"
+#include "tools/plots/heat_map.h"
 #include "tools/plots/svg.h"
 #include "tools/text.h"
 
@@ -23,6 +26,8 @@ constexpr std::size_t many_lines = 8;
 // The lines of a chart, at most. The others are named in a note.
 constexpr std::size_t most_lines = 20;
 constexpr std::size_t most_named = 4;
+// The hosts or ranks of a heat map, at most: a cell has some pixels then.
+constexpr std::size_t most_ends = 128;
 
 // What may tell lines apart, in the order of their names.
 enum : std::size_t {
@@ -302,6 +307,46 @@ std::vector<std::string> names_of(std::span<const Record> records) {
   return names;
 }
 
+namespace {
+
+// The ends of the pairs of a record, in the order of their ranks.
+std::map<int, std::string> ends_of(const Record& record) {
+  std::map<int, std::string> ends;
+  for (const PairResult& pair : record.pairs) {
+    ends.emplace(pair.from_rank, pair.from_host);
+    ends.emplace(pair.to_rank, pair.to_host);
+  }
+  while (ends.size() > most_ends) ends.erase(std::prev(ends.end()));
+  return ends;
+}
+
+// One quantity over all pairs. Of pairs that were measured again it is the median.
+HeatMap heat_map_of(const Record& record, bool bandwidth) {
+  HeatMap map{
+      bandwidth ? "Bandwidth" : "Latency", bandwidth ? "GB/s" : "us", {}, {}, {}, bandwidth};
+  const std::map<int, std::string> ends = ends_of(record);
+  for (const auto& [rank, host] : ends) map.labels.push_back(fmt::format("{} ({})", host, rank));
+  std::map<std::pair<int, int>, std::vector<double>> measured;
+  for (const PairResult& pair : record.pairs)
+    if (const auto value = bandwidth ? pair.bandwidth : pair.latency_us)
+      measured[{pair.from_rank, pair.to_rank}].push_back(*value);
+  for (const auto& from : ends)
+    for (const auto& to : ends) {
+      const auto found = measured.find({from.first, to.first});
+      map.values.push_back(found == measured.end() ? std::nan("") : median(found->second));
+    }
+  return map;
+}
+
+std::vector<HeatMap> heat_maps_of(const Record& record, Part part) {
+  std::vector<HeatMap> maps;
+  if (part != Part::latency) maps.push_back(heat_map_of(record, true));
+  if (part != Part::bandwidth) maps.push_back(heat_map_of(record, false));
+  return maps;
+}
+
+}  // namespace
+
 std::string describe(const Record& record) {
   std::vector<std::string> hosts;
   for (const HostRecord& host : record.hosts) {
@@ -337,6 +382,13 @@ std::vector<Chart> charts_of(std::span<const Record> records, Part part) {
 std::vector<Picture> pictures_of(std::span<const Record> records, Part part) {
   std::vector<Picture> pictures;
   for (const Chart& chart : charts_of(records, part)) pictures.push_back(draw(chart));
+  const std::vector<std::string> labels = names_of(records);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records[i].kind != "pairs" || records[i].pairs.empty()) continue;
+    const std::string title = fmt::format("{}: pairs", labels[i]);
+    const HeatPicture picture = draw_heat_maps(title, heat_maps_of(records[i], part));
+    pictures.push_back({title, picture.svg, static_cast<double>(picture.height)});
+  }
   return pictures;
 }
 

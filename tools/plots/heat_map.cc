@@ -13,8 +13,9 @@
 namespace rondo::tools {
 namespace {
 
-constexpr int margin = 24, title_height = 34, map_title_height = 26, gap = 48, legend_width = 14,
-              legend_gap = 16, tick_width = 64, character = 7, most_label = 18, legend_steps = 32;
+constexpr int map_margin = 24, title_height = 34, map_title_height = 26, gap = 48,
+              legend_width = 14, legend_gap = 16, tick_width = 64, character = 7, most_label = 18,
+              legend_steps = 32;
 constexpr std::size_t most_with_values = 16, most_with_labels = 48;
 
 struct Colour {
@@ -215,36 +216,39 @@ class Drawing {
   int label_ = 0;  // pixels for a label; 0: none is shown
 };
 
-constexpr std::string_view style =
-    "<style>text{font:12px sans-serif;fill:#202020} .title{font-size:16px} "
-    ".map{font-weight:bold} .value{font-size:11px} "
-    ".outer{fill:none;stroke:#ffffff} "
-    ".inner{fill:none;stroke:#d00000}</style>\n";
+constexpr std::string_view map_style =
+    "<style>.heat text{font:12px sans-serif;fill:#202020} .heat .title{font-size:16px} "
+    ".heat .map{font-weight:bold} .heat .value{font-size:11px} "
+    ".heat .outer{fill:none;stroke:#ffffff} "
+    ".heat .inner{fill:none;stroke:#d00000}</style>\n";
 
 }  // namespace
 
-std::string draw_heat_maps(const std::string& title, std::span<const HeatMap> maps) {
+HeatPicture draw_heat_maps(const std::string& title, std::span<const HeatMap> maps) {
   std::string body;
-  int x = margin, height = 0;
+  int x = map_margin, height = 0;
   bool framed = false;
   for (const HeatMap& map : maps) {
-    const Drawing drawing(map, x, margin + title_height);
+    const Drawing drawing(map, x, map_margin + title_height);
     body += drawing.draw();
     x += drawing.width() + gap;
     height = std::max(height, drawing.height());
     framed = framed || std::find(map.framed.begin(), map.framed.end(), true) != map.framed.end();
   }
   const int width =
-      std::max(x - (maps.empty() ? 0 : gap), static_cast<int>(title.size()) * 9 + margin) + margin;
-  const int bottom = margin + title_height + height + margin;
+      std::max(x - (maps.empty() ? 0 : gap), static_cast<int>(title.size()) * 9 + map_margin) +
+      map_margin;
+  const int bottom = map_margin + title_height + height + map_margin;
   if (framed)
-    body += fmt::format("<text x=\"{}\" y=\"{}\">Framed: an outlier</text>\n", margin, bottom - 2);
-  return fmt::format(
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+    body +=
+        fmt::format("<text x=\"{}\" y=\"{}\">Framed: an outlier</text>\n", map_margin, bottom - 2);
+  HeatPicture picture{{}, width, bottom + map_margin / 2};
+  picture.svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
       "viewBox=\"0 0 {0} {1}\">\n{2}<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n"
-      "<text x=\"{3}\" y=\"{4}\" class=\"title\">{5}</text>\n{6}</svg>\n",
-      width, bottom + margin / 2, style, margin, margin + 12, escaped(title), body);
+      "<g class=\"heat\">\n<text x=\"{3}\" y=\"{4}\" class=\"title\">{5}</text>\n{6}</g>\n</svg>\n",
+      picture.width, picture.height, map_style, map_margin, map_margin + 12, escaped(title), body);
+  return picture;
 }
 
 }  // namespace rondo::tools

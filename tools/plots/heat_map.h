@@ -18,11 +18,17 @@ struct HeatMap {
   bool more_is_better = true;       // the better a value, the brighter
 };
 
+// An SVG element of this size in pixels, for a file or within another picture.
+struct HeatPicture {
+  std::string svg;
+  int width = 0, height = 0;
+};
+
 // The maps side by side, each with its scale. The colours (viridis) grow in brightness alone, so
 // people who see few colours can order them, too. A scale spans at
 // least a factor of two, and is logarithmic when the largest value is more than ten times the
 // smallest. Up to 16 labels the values stand in the cells; in each case a
 // browser shows them under the pointer. Any text may be given: it is escaped.
-std::string draw_heat_maps(const std::string& title, std::span<const HeatMap> maps);
+HeatPicture draw_heat_maps(const std::string& title, std::span<const HeatMap> maps);
 
 }  // namespace rondo::tools
