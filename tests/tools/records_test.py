@@ -293,9 +293,9 @@ class Records(unittest.TestCase):
 
     def pairs(self):
         def change(record):
-            pair = {"from": 0, "to": 1, "from_host": "a", "to_host": "b", "from_rank": 0, "to_rank": 1, "round": 0, "bandwidth": 1.5,
-                    "latency_us": None, "measured_again": 1, "outlier": "slow"}
-            record.update(kind="pairs", results=[pair], findings=[{"kind": "link", "what": "bandwidth", "text": "a to b is <slow>"}])
+            pair = {"from_host": "a", "to_host": "b<", "from_rank": 0, "to_rank": 1, "round": 1, "bandwidth": 1.5, "latency_us": None, "again": 0}
+            record.update(kind="pairs", results=[pair, dict(pair, again=1, bandwidth=2.5), dict(pair, again=2, bandwidth=9.25)],
+                          findings=[{"kind": "link", "quantity": "bandwidth", "links": "between hosts", "text": "a to b is <slow>"}])
         return self.changed("pairs", change)
 
     def test_report_of_pairs(self):
@@ -304,6 +304,13 @@ class Records(unittest.TestCase):
         self.assertIn("1.50", [cell.text for cell in page.iter(XHTML + "td")])
         result = self.run_rondo("compare", self.pairs(), self.pairs(), status=2)
         self.assertIn("a record of pairs of hosts", result.stderr)
+
+    def test_plot_of_pairs(self):
+        path = self.folder / "pairs.svg"
+        self.run_rondo("plot", self.pairs(), "-o", path)
+        picture = ElementTree.parse(path)
+        titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertIn("a (0) to b< (1): 2.5 GB/s", titles)  # the median of three measurements
 
     def test_report_of_an_incomplete_record(self):
         _, text, _ = self.report(self.changed("incomplete", lambda r: r.update(complete=False, error="rank 1 <died>", results=[])))

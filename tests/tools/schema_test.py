@@ -107,26 +107,26 @@ class Schema(unittest.TestCase):
         self.check_refused(record, lambda r: r["results"][0].pop("p50_us"))
         self.check_refused(record, lambda r: r["summary"][0].pop("drift_percent_per_hour"))
 
-    def soak(self):
-        record = copy.deepcopy(self.records["one rank"])
-        row = record["results"][0]
-        record.update(kind="soak", results=[dict(row, second=second) for second in (0, 1.5)])
-        record["summary"] = [{name: row[name] for name in ("operation", "bytes", "type", "op", "in_place", "iterations", "min_us", "p50_us",
-                                                           "p99_us", "max_us", "wrong")}]
-        record["summary"][0].update(intervals=2, drift_percent_per_hour=-0.5, errors=0)
+    def record_of(self, *arguments):
+        result = rondo("bench", *arguments, "--ranks", 3, "--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        record = json.loads(result.stdout)
+        self.assertEqual(self.problems(record), [])
         return record
 
+    def soak(self):
+        return self.record_of("--sizes", "8,1K", "--seconds", "1", "--interval", "100ms")
+
     def test_pairs(self):
-        record = copy.deepcopy(self.records["one rank"])
-        pair = {"from": 0, "to": 1, "from_host": "a", "to_host": "b", "from_rank": 0, "to_rank": 1, "round": 0, "bandwidth": 1.5,
-                "latency_us": 12, "measured_again": 0, "outlier": None}
-        record.update(kind="pairs", results=[pair], medians={"bandwidth": 1.5, "latency_us": 12},
-                      findings=[{"kind": "host", "what": "bandwidth", "host": "b", "text": "host b is slow"}])
-        self.assertEqual(self.problems(record), [])
-        for name in pair:
+        record = self.record_of("pairs", "--ranks-too", "--pair-time", "10ms")
+        for name in record["results"][0]:
             with self.subTest(name):
                 self.check_refused(record, lambda r: r["results"][0].pop(name))
+        finding = {"quantity": "bandwidth", "links": "within hosts", "kind": "host", "host": 1, "text": "host b is slow"}
+        record["findings"] = [finding]
+        self.assertEqual(self.problems(record), [])
         self.check_refused(record, lambda r: r["findings"][0].pop("text"))
+        self.check_refused(record, lambda r: r.update(summary=[]))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ struct PairResult {
   std::string from_host, to_host;
   std::optional<double> bandwidth;  // GB/s
   std::optional<double> latency_us;
-  std::string outlier;  // empty: none
 };
 
 // The summary of a soak for one operation and size.

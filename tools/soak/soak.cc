@@ -191,6 +191,7 @@ Json Soak::summary_of(const Series& series) const {
           {"type", name_of(series.type)},
           {"op", series.operation.traits().reduces ? name_of(series.op) : "none"},
           {"root", series.operation.traits().rooted() ? series.root : -1},
+          {"in_place", false},
           {"intervals", series.at.size()},
           {"iterations", series.times.count()},
           {"min_us", us(series.times.min_us())},
@@ -198,7 +199,8 @@ Json Soak::summary_of(const Series& series) const {
           {"p99_us", us(series.times.percentile(0.99))},
           {"max_us", us(series.times.max_us())},
           {"drift_percent_per_hour", drift ? Json(std::round(*drift * 10) / 10) : Json()},
-          {"wrong", series.wrong}};
+          {"wrong", series.wrong},
+          {"errors", series.faulty}};
 }
 
 void Soak::print_summary() {
