@@ -31,10 +31,9 @@ std::string cell(const Survey& survey, Quantity quantity, std::size_t from, std:
 
 void print_matrix(const Survey& survey, const Words& words, Quantity quantity) {
   const auto ends = survey.ends();
-  print("#\n# {} ({}), rows: from, columns: to{}; *: an outlier\n", name_of(quantity),
+  print("#\n# {} ({}){}; rows: from, columns: to; *: an outlier\n", name_of(quantity),
         unit_of(quantity),
-        quantity == Quantity::latency ? "; half of a round trip of 8 bytes, so the same for both"
-                                      : "");
+        quantity == Quantity::latency ? ", half of a round trip of 8 bytes" : "");
   print("#{:>5} {:<{}}", "rank", "host", name_width);
   for (const End& end : ends) print(" {:>7}", end.rank);
   print("\n");
