@@ -276,7 +276,14 @@ int Pairs::run() {
             format_seconds(std::chrono::duration<double>(options_.time).count()));
     session_.record().begin(head(), columns_of_pairs());
   });
-  const bool whole = measure_all();
+  bool whole = false;
+  try {
+    whole = measure_all();
+  } catch (const std::exception&) {
+    // A round can be longer than a user waits who ends the run.
+    if (session_.stop().asked()) end(false);
+    throw;
+  }
   end(whole);
   if (!whole) return session_.end(exit_fine);
   // Every rank ends with the verdict of rank 0, which alone knows all values.
