@@ -23,5 +23,8 @@ void add_bench(CLI::App& app, std::vector<std::string> command, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
+void add_plot(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app, int& exit_code);
 
 }  // namespace rondo::tools

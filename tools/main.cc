@@ -25,7 +25,7 @@ using namespace rondo::tools;
 int run(int argc, char** argv) {
   CLI::App app{
       "Rondo: collective communication over shared memory and TCP. Measure operations, start "
-      "ranks, explain schedules."};
+      "ranks, explain schedules, compare and draw what was measured."};
   app.name("rondo");
   app.set_version_flag("--version", "rondo " + std::string(rondo::version()));
   app.failure_message(explain);
@@ -35,6 +35,9 @@ int run(int argc, char** argv) {
   add_run(app, exit_code);
   add_info(app, exit_code);
   add_plan(app, exit_code);
+  add_compare(app, exit_code);
+  add_plot(app, exit_code);
+  add_report(app, exit_code);
   std::vector<std::string> arguments = normalize_arguments(argc, argv);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {

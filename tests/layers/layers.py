@@ -25,7 +25,7 @@ COLLECTIVES = {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "engine": 2,
 SHARED_TRANSPORTS = {"connect", "host"}
 # Rooms of tools, lowest first; "" are the headers beside the commands. A command, which is a source
 # there, may include all.
-TOOLS = {"": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "soak": 5, "pairs": 5, "plots": 5}
+TOOLS = {"": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4, "soak": 5, "pairs": 5}
 EVERYTHING = ["tests", "bench"]
 CODE = {".h", ".cc", ".cu", ".cuh"}
 OTHER_CODE = {".py", ".sh", ".map", ".cmake"}

@@ -13,7 +13,7 @@
 
 #include "catch.h"
 #include "support/ranks.h"
-#include "tools/pairs/heat_map.h"
+#include "tools/plots/heat_map.h"
 #include "tools/pairs/link.h"
 #include "tools/pairs/survey.h"
 #include "tools/pairs/words.h"

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "tools/output.h"
-#include "tools/pairs/heat_map.h"
+#include "tools/plots/heat_map.h"
 
 namespace rondo::tools {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/pairs/heat_map.h"
+#include "tools/plots/heat_map.h"
 
 #include <fmt/format.h>
 
