@@ -120,13 +120,16 @@ class Schema(unittest.TestCase):
         record = copy.deepcopy(self.records["one rank"])
         pair = {"from": 0, "to": 1, "from_host": "a", "to_host": "b", "from_rank": 0, "to_rank": 1, "round": 0, "bandwidth": 1.5,
                 "latency_us": 12, "measured_again": 0, "outlier": None}
-        record.update(kind="pairs", results=[pair], medians={"bandwidth": 1.5, "latency_us": 12},
+        record.update(kind="pairs", results=[pair], pairs={"bytes": 8, "window": 4, "time_ms": 100.0, "ranks_too": False},
+                      scales=[{"what": "latency", "links": "between hosts", "median": 12, "deviation": 1, "limit": None, "worst": 12}],
                       findings=[{"kind": "host", "what": "bandwidth", "host": "b", "text": "host b is slow"}])
         self.assertEqual(self.problems(record), [])
         for name in pair:
             with self.subTest(name):
                 self.check_refused(record, lambda r: r["results"][0].pop(name))
         self.check_refused(record, lambda r: r["findings"][0].pop("text"))
+        self.check_refused(record, lambda r: r["scales"][0].pop("limit"))
+        self.check_refused(record, lambda r: r.pop("pairs"))
 
 
 if __name__ == "__main__":

@@ -103,10 +103,10 @@ void Pairs::try_svg() const {
 
 Json Pairs::head() const {
   Json head = head_of(session_.setting(), "pairs");
-  head["bytes"] = session_.setting().conditions.largest;
-  head["window"] = session_.setting().conditions.window;
-  head["pair_time_ms"] = std::chrono::duration<double, std::milli>(options_.time).count();
-  head["ranks_too"] = options_.ranks_too;
+  head["pairs"] = {{"bytes", session_.setting().conditions.largest},
+                   {"window", session_.setting().conditions.window},
+                   {"time_ms", std::chrono::duration<double, std::milli>(options_.time).count()},
+                   {"ranks_too", options_.ranks_too}};
   return head;
 }
 

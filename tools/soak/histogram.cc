@@ -12,7 +12,7 @@ namespace {
 
 constexpr double least_us = 0.01;
 const double log_step = std::log(1.01);
-constexpr std::size_t most_points = 600;
+constexpr std::size_t most_slope_points = 600;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ double Histogram::percentile(double share) const {
 
 double drift_percent_per_hour(std::span<const double> at, std::span<const double> values) {
   if (values.size() < 3) return 0;
-  const std::size_t step = (values.size() + most_points - 1) / most_points;
+  const std::size_t step = (values.size() + most_slope_points - 1) / most_slope_points;
   std::vector<double> slopes, kept;
   for (std::size_t i = 0; i < values.size(); i += step) {
     kept.push_back(values[i]);
