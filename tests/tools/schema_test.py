@@ -24,6 +24,7 @@ RUNS = {
     "a ceiling": ["all_reduce", "--ranks", 2, "--sizes", "64K", "--transport", "tcp", "-n", 3],
     "one rank": ["all_reduce", "--ranks", 1, "--sizes", "64", *QUICK],
     "a late rank": ["broadcast", "--ranks", 2, "--sizes", "64", "--delay", "1:2ms", *QUICK],
+    "pairs": ["pairs", "--ranks-too", "--ranks", 3, "--pair-time", "2ms"],
 }
 
 
