@@ -60,7 +60,7 @@ class Eight(unittest.TestCase):
             self.check_picture(ElementTree.parse(svg_path).getroot())
 
     def check_findings(self, findings: list, output: str) -> None:
-        named = {(one["quantity"], one["kind"], one.get("host", one.get("rank")), one.get("to_rank")): one for one in findings}
+        named = {(one["what"], one["kind"], one.get("host", one.get("rank")), one.get("to_rank")): one for one in findings}
         slow = named.pop(("bandwidth", "host", SLOW, None))
         for direction in "from", "to":
             self.assertGreaterEqual(slow[direction]["out"], 6)
@@ -78,22 +78,25 @@ class Eight(unittest.TestCase):
                 del named[(quantity, kind, *ends)]
         self.assertEqual(named, {}, output)
         for one in findings:
-            self.assertIn(f"#   {one['quantity']} {one['text']}\n", output)
+            self.assertIn(f"#   {one['what']} {one['text']}\n", output)
         self.assertRegex(output, rf"host .* \(rank {SLOW}\): 0\.02\d* GB/s to and from every other host, others 0\.\d+ GB/s")
 
     def check_record(self, record: dict, table: list[str]) -> None:
         self.assertEqual((record["kind"], record["version"], record["complete"], record["ranks"]), ("pairs", 1, True, 8))
         rows = record["results"]
-        first = [row for row in rows if row["again"] == 0]
+        first = [row for row in rows if row["measured_again"] == 0]
         self.assertEqual({(row["from_rank"], row["to_rank"]) for row in first}, {(a, b) for a in range(8) for b in range(8) if a != b})
         self.assertEqual(len(first), 56)
         self.assertEqual({row["round"] for row in first}, set(range(1, 8)))
-        again = {(row["from_rank"], row["to_rank"]) for row in rows if row["again"] == 2}
+        again = {(row["from_rank"], row["to_rank"]) for row in rows if row["measured_again"] == 2}
         self.assertIn((SLOW, FAR), again)
+        self.assertEqual({row["outlier"] for row in first}, {None})
+        self.assertEqual({row["outlier"] for row in rows if (row["from_rank"], row["to_rank"], row["measured_again"]) == (SENDER, RECEIVER, 2)},
+                         {"bandwidth"})
         self.assertIn((RECEIVER, SENDER), again)
         self.assertEqual(table[0].split(","), list(rows[0]))
         self.assertEqual(len(table), 1 + len(rows))
-        scale = next(one for one in record["scales"] if one["quantity"] == "bandwidth")
+        scale = next(one for one in record["scales"] if one["what"] == "bandwidth")
         self.assertGreater(scale["median"], 0.04)
 
     def check_picture(self, picture: ElementTree.Element) -> None:

@@ -293,9 +293,10 @@ class Records(unittest.TestCase):
 
     def pairs(self):
         def change(record):
-            pair = {"from_host": "a", "to_host": "b<", "from_rank": 0, "to_rank": 1, "round": 1, "bandwidth": 1.5, "latency_us": None, "again": 0}
-            record.update(kind="pairs", results=[pair, dict(pair, again=1, bandwidth=2.5), dict(pair, again=2, bandwidth=9.25)],
-                          findings=[{"kind": "link", "quantity": "bandwidth", "links": "between hosts", "text": "a to b is <slow>"}])
+            pair = {"from": 0, "to": 1, "from_host": "a", "to_host": "b<", "from_rank": 0, "to_rank": 1, "round": 1, "bandwidth": 1.5,
+                    "latency_us": None, "measured_again": 0, "outlier": None}
+            record.update(kind="pairs", results=[pair, dict(pair, measured_again=1, bandwidth=2.5), dict(pair, measured_again=2, outlier="bandwidth")],
+                          findings=[{"kind": "link", "what": "bandwidth", "links": "between hosts", "text": "a to b is <slow>"}])
         return self.changed("pairs", change)
 
     def test_report_of_pairs(self):
@@ -310,7 +311,8 @@ class Records(unittest.TestCase):
         self.run_rondo("plot", self.pairs(), "-o", path)
         picture = ElementTree.parse(path)
         titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
-        self.assertIn("a (0) to b< (1): 2.5 GB/s", titles)  # the median of three measurements
+        self.assertIn("a (0) to b< (1): 2.5 GB/s", titles)  # the best of three measurements
+        self.assertIn('class="inner"', path.read_text())  # an outlier has a frame
 
     def test_report_of_an_incomplete_record(self):
         _, text, _ = self.report(self.changed("incomplete", lambda r: r.update(complete=False, error="rank 1 <died>", results=[])))

@@ -122,7 +122,7 @@ class Schema(unittest.TestCase):
         for name in record["results"][0]:
             with self.subTest(name):
                 self.check_refused(record, lambda r: r["results"][0].pop(name))
-        finding = {"quantity": "bandwidth", "links": "within hosts", "kind": "host", "host": 1, "text": "host b is slow"}
+        finding = {"what": "bandwidth", "links": "within hosts", "kind": "host", "host": 1, "text": "host b is slow"}
         record["findings"] = [finding]
         self.assertEqual(self.problems(record), [])
         self.check_refused(record, lambda r: r["findings"][0].pop("text"))

@@ -103,10 +103,10 @@ void Pairs::try_svg() const {
 
 Json Pairs::head() const {
   Json head = head_of(session_.setting(), "pairs");
-  head["bytes"] = session_.setting().conditions.largest;
-  head["window"] = session_.setting().conditions.window;
-  head["pair_time_ms"] = std::chrono::duration<double, std::milli>(options_.time).count();
-  head["ranks_too"] = options_.ranks_too;
+  head["pairs"] = {{"bytes", session_.setting().conditions.largest},
+                   {"window", session_.setting().conditions.window},
+                   {"time_ms", std::chrono::duration<double, std::milli>(options_.time).count()},
+                   {"ranks_too", options_.ranks_too}};
   return head;
 }
 
@@ -276,7 +276,14 @@ int Pairs::run() {
             format_seconds(std::chrono::duration<double>(options_.time).count()));
     session_.record().begin(head(), columns_of_pairs());
   });
-  const bool whole = measure_all();
+  bool whole = false;
+  try {
+    whole = measure_all();
+  } catch (const std::exception&) {
+    // A round can be longer than a user waits who ends the run.
+    if (session_.stop().asked()) end(false);
+    throw;
+  }
   end(whole);
   if (!whole) return session_.end(exit_fine);
   // Every rank ends with the verdict of rank 0, which alone knows all values.

@@ -31,10 +31,9 @@ std::string cell(const Survey& survey, Quantity quantity, std::size_t from, std:
 
 void print_matrix(const Survey& survey, const Words& words, Quantity quantity) {
   const auto ends = survey.ends();
-  print("#\n# {} ({}), rows: from, columns: to{}; *: an outlier\n", name_of(quantity),
+  print("#\n# {} ({}){}; rows: from, columns: to; *: an outlier\n", name_of(quantity),
         unit_of(quantity),
-        quantity == Quantity::latency ? "; half of a round trip of 8 bytes, so the same for both"
-                                      : "");
+        quantity == Quantity::latency ? ", half of a round trip of 8 bytes" : "");
   print("#{:>5} {:<{}}", "rank", "host", name_width);
   for (const End& end : ends) print(" {:>7}", end.rank);
   print("\n");
@@ -109,7 +108,7 @@ std::string_view name_of(Finding::Kind kind) {
 }
 
 Json json_of(const Finding& finding, const Survey& survey, const Words& words) {
-  Json json{{"quantity", tools::name_of(finding.quantity)},
+  Json json{{"what", tools::name_of(finding.quantity)},
             {"links", tools::name_of(finding.where)},
             {"kind", name_of(finding.kind)}};
   const auto rank_of = [&](std::size_t end) { return survey.ends()[end].rank; };
@@ -160,25 +159,32 @@ void print_survey(const Survey& survey, const Words& words) {
 Json row_of(const Measured& measured, const Survey& survey, const Words& words) {
   const End& from = survey.ends()[measured.from];
   const End& to = survey.ends()[measured.to];
-  return {{"from_rank", from.rank},
-          {"to_rank", to.rank},
+  std::string outlier;
+  for (const Quantity quantity : {Quantity::bandwidth, Quantity::latency})
+    if (survey.is_out(quantity, measured.from, measured.to))
+      outlier += fmt::format("{}{}", outlier.empty() ? "" : ", ", tools::name_of(quantity));
+  return {{"from", from.host},
+          {"to", to.host},
           {"from_host", words.host_of(measured.from)},
           {"to_host", words.host_of(measured.to)},
+          {"from_rank", from.rank},
+          {"to_rank", to.rank},
           {"round", measured.round},
-          {"again", measured.again},
           {"bandwidth", with_steps(measured.bandwidth, 1e6)},
-          {"latency_us", with_steps(measured.latency_us, 1e3)}};
+          {"latency_us", with_steps(measured.latency_us, 1e3)},
+          {"measured_again", measured.again},
+          {"outlier", outlier.empty() ? Json(nullptr) : Json(outlier)}};
 }
 
 std::vector<std::string> columns_of_pairs() {
-  return {"from_rank", "to_rank", "from_host", "to_host",
-          "round",     "again",   "bandwidth", "latency_us"};
+  return {"from",  "to",        "from_host",  "to_host",        "from_rank", "to_rank",
+          "round", "bandwidth", "latency_us", "measured_again", "outlier"};
 }
 
 Json tail_of(const Survey& survey, const Words& words) {
   Json scales = Json::array(), findings = Json::array();
   for (const Survey::Judgement& judgement : survey.judgements())
-    scales.push_back({{"quantity", tools::name_of(judgement.quantity)},
+    scales.push_back({{"what", tools::name_of(judgement.quantity)},
                       {"links", tools::name_of(judgement.where)},
                       {"median", with_steps(judgement.scale.median, 1e6)},
                       {"deviation", with_steps(judgement.scale.deviation, 1e6)},

@@ -27,9 +27,11 @@ struct Measured {
   std::size_t round = 0;  // from 1
   double bandwidth = 0, latency_us = 0;
 };
+// Its outlier is what of the link is out after this measurement. When all pairs are measured for
+// the first time, nothing is known to be out.
 Json row_of(const Measured& measured, const Survey& survey, const Words& words);
 std::vector<std::string> columns_of_pairs();
-// The members after the results: medians and findings so far.
+// The members after the results: what values were compared with, and findings so far.
 Json tail_of(const Survey& survey, const Words& words);
 
 std::string heat_maps_of(const Survey& survey, const Words& words, const std::string& title);

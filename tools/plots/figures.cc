@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "tools/median.h"
 #include "tools/plots/heat_map.h"
 #include "tools/plots/svg.h"
 #include "tools/text.h"
@@ -320,21 +319,32 @@ std::map<int, std::string> ends_of(const Record& record) {
   return ends;
 }
 
-// One quantity over all pairs. Of pairs that were measured again it is the median.
+// One quantity over all pairs. Of a pair that was measured again the best value counts, and what
+// its last row says of it.
 HeatMap heat_map_of(const Record& record, bool bandwidth) {
+  struct Cell {
+    double value = std::nan("");
+    bool outlier = false;
+  };
   HeatMap map{
       bandwidth ? "Bandwidth" : "Latency", bandwidth ? "GB/s" : "us", {}, {}, {}, bandwidth};
+  std::map<std::pair<int, int>, Cell> cells;
+  for (const PairResult& pair : record.pairs) {
+    const auto value = bandwidth ? pair.bandwidth : pair.latency_us;
+    if (!value) continue;
+    Cell& cell = cells[{pair.from_rank, pair.to_rank}];
+    cell.value = bandwidth ? std::fmax(cell.value, *value) : std::fmin(cell.value, *value);
+    cell.outlier = pair.outlier.find(bandwidth ? "bandwidth" : "latency") != std::string::npos;
+  }
   const std::map<int, std::string> ends = ends_of(record);
-  for (const auto& [rank, host] : ends) map.labels.push_back(fmt::format("{} ({})", host, rank));
-  std::map<std::pair<int, int>, std::vector<double>> measured;
-  for (const PairResult& pair : record.pairs)
-    if (const auto value = bandwidth ? pair.bandwidth : pair.latency_us)
-      measured[{pair.from_rank, pair.to_rank}].push_back(*value);
-  for (const auto& from : ends)
+  for (const auto& from : ends) {
+    map.labels.push_back(fmt::format("{} ({})", from.second, from.first));
     for (const auto& to : ends) {
-      const auto found = measured.find({from.first, to.first});
-      map.values.push_back(found == measured.end() ? std::nan("") : median(found->second));
+      const Cell cell = cells[{from.first, to.first}];
+      map.values.push_back(cell.value);
+      map.framed.push_back(cell.outlier);
     }
+  }
   return map;
 }
 

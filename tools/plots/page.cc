@@ -186,13 +186,14 @@ std::string rows_of(const Record& record) {
 }
 
 std::string pairs_of(const Record& record) {
-  Table table({"from", "rank", "to", "rank", "bandwidth GB/s", "latency us"}, {1, 3, 4, 5});
+  Table table({"from", "rank", "to", "rank", "bandwidth GB/s", "latency us", "outlier"},
+              {1, 3, 4, 5});
   for (std::size_t i = 0; i < std::min(record.pairs.size(), most_table_rows); ++i) {
     const PairResult& pair = record.pairs[i];
     table.row({pair.from_host, std::to_string(pair.from_rank), pair.to_host,
                std::to_string(pair.to_rank), pair.bandwidth ? number(*pair.bandwidth) : "",
-               pair.latency_us ? number(*pair.latency_us) : ""},
-              SIZE_MAX);
+               pair.latency_us ? number(*pair.latency_us) : "", pair.outlier},
+              pair.outlier.empty() ? SIZE_MAX : 6);
   }
   std::string findings;
   for (const std::string& finding : record.findings)

@@ -178,6 +178,7 @@ PairResult pair_of(const Members& members) {
   pair.to_host = members.text("to_host");
   pair.bandwidth = members.number_if("bandwidth");
   pair.latency_us = members.number_if("latency_us");
+  pair.outlier = members.text_or("outlier");
   return pair;
 }
 

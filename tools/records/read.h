@@ -41,6 +41,7 @@ struct PairResult {
   std::string from_host, to_host;
   std::optional<double> bandwidth;  // GB/s
   std::optional<double> latency_us;
+  std::string outlier;  // "bandwidth", "latency" or both; empty: neither
 };
 
 // The summary of a soak for one operation and size.
