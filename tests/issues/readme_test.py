@@ -37,7 +37,7 @@ class Readme(unittest.TestCase):
             self.assertIn(row, measured)
 
     def test_it_says_where_cuda_has_run(self):
-        self.assertRegex(README[README.index("## Limitations"):], r"CUDA has run over a driver for tests only, never yet on a GPU")
+        self.assertRegex(README[README.index("## Limitations"):], r"CUDA has run on one H100 that all ranks shared, never yet on several GPUs")
 
 
 if __name__ == "__main__":
