@@ -15,6 +15,7 @@
 #include "tools/commands.h"
 #include "tools/measure/agree.h"
 #include "tools/output.h"
+#include "tools/records/line_file.h"
 #include "tools/records/result_file.h"
 #include "tools/text.h"
 
@@ -52,6 +53,7 @@ void Session::open_files() {
     if (is_first()) record_.emplace(options_.json, options_.csv);
     if (is_first() && !options_.constants.empty())
       const ResultFile tried("--write-constants", options_.constants);
+    if (is_first() && !options_.jsonl.empty()) const LineFile tried("--jsonl", options_.jsonl);
   } catch (const UsageError& error) {
     trouble = error.what();
   }

@@ -65,7 +65,7 @@ void Watch::take_signal() {
   const int signal = static_cast<int>(info->ssi_signo);
   const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
-  if (signal_ == signal && now < signal_at_ + same_wish) return;
+  if (signal_ != 0 && now < signal_at_ + same_wish) return;
   if (signal_ == 0 && guarded_ != nullptr) {
     signal_at_ = now;
     signal_ = signal;

@@ -17,8 +17,9 @@ namespace rondo::tools {
 // Ends a run early: when SIGINT, SIGTERM or SIGHUP comes, or when the reader of the standard output
 // has closed it. Ranks then stop together after the iteration that they are in. If that takes
 // longer than half a second, the communicator is aborted. A signal kills the process when there is
-// no communicator yet, because nothing has been measured, and when it comes a second time. The same
-// signal again within a second counts once: GNU timeout sends it to a process and to its group.
+// no communicator yet, because nothing has been measured, and when a second one comes. Signals
+// within a second count as one: GNU timeout sends one to a process and to its group, and a launcher
+// may send SIGTERM to ranks that a terminal has sent SIGINT.
 //
 // Make it in the main thread, before other threads. Its functions are thread-safe.
 class Watch {

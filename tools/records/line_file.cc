@@ -19,6 +19,11 @@ namespace rondo::tools {
 LineFile::LineFile(std::string_view flag, const std::string& path)
     : path_(is_standard_output(path) ? "-" : path) {
   if (path_ == "-") return;
+  // A reader of a pipe takes a close for the end, so add() opens it once.
+  struct stat found {};
+  if (::stat(path_.c_str(), &found) == 0 && S_ISFIFO(found.st_mode) &&
+      ::access(path_.c_str(), W_OK) == 0)
+    return;
   file_ =
       base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file_)
@@ -32,6 +37,8 @@ void LineFile::add(std::string_view line) {
     print_text(text);
     return flush_output();
   }
+  if (!file_) file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file_) throw std::system_error(errno, std::generic_category(), "cannot write " + path_);
   struct stat found {};
   if (!begun_ && ::fstat(file_.get(), &found) == 0 && S_ISREG(found.st_mode) &&
       ::ftruncate(file_.get(), 0) != 0)

@@ -107,7 +107,7 @@ void RecordFile::finish() {
 }
 
 void RecordFile::fail(std::string_view why) noexcept {
-  if (!begun_) return;
+  if (!std::exchange(begun_, false)) return;
   try {
     write(why, true);
   } catch (const std::exception& error) {
