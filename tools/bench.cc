@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // rondo bench: joins the ranks that a launcher has started, or starts ranks on this host.
+#include <rondo/error.h>
 #include <rondo/info.h>
 
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -47,22 +49,35 @@ int measure(const BenchOptions& options, Watch& watch) {
   return options.seconds ? run_soak(session) : run_bench(session);
 }
 
-// One rank. What the user ended is no failure: only rank 0 says so.
+// A rank that was asked to end, or that another one has ended, did not fail: it says so in one line
+// on rank 0, and on no other.
+int end_early(const Watch& watch, const PlaceInfo& place, const Error& error) {
+  if (watch.output_is_closed()) throw OutputLost(EPIPE);
+  if (place.rank == 0)
+    say("rondo bench: ended early: {}; the results so far are kept\n",
+        watch.signal() != 0 ? describe_end(watch.signal()) : error.what());
+  return watch.signal() != 0 ? 128 + watch.signal() : place.rank == 0 ? exit_failed : exit_fine;
+}
+
 int be_rank(const BenchOptions& options, const PlaceInfo& place) {
   Watch watch(place.rank == 0 && writes_output(options));
-  int status = exit_failed;
   try {
-    status = measure(options, watch);
+    const int status = measure(options, watch);
+    if (status == 128 + SIGPIPE && place.rank == 0) throw OutputLost(EPIPE);
+    return status;
   } catch (const OutputLost&) {
     throw;
   } catch (const UsageError& error) {
     if (place.rank == 0) say("rondo bench: {}\n", error.what());
     return exit_usage;
+  } catch (const Error& error) {
+    // Only a Watch aborts a communicator of the benchmark.
+    if (error.code() == Errc::aborted || watch.has_come()) return end_early(watch, place, error);
+    say("rondo bench: rank {}: {}\n", place.rank, error.what());
   } catch (const std::exception& error) {
-    if (!watch.has_come()) say("rondo bench: rank {}: {}\n", place.rank, error.what());
+    say("rondo bench: rank {}: {}\n", place.rank, error.what());
   }
-  if (watch.output_is_closed()) throw OutputLost(EPIPE);
-  return watch.signal() != 0 ? 128 + watch.signal() : status;
+  return exit_failed;
 }
 
 int run_rank(BenchOptions& options, const PlaceInfo& place) {

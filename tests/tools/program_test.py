@@ -195,7 +195,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(folder)), ["bench.0.prom", "bench.1.prom"])
             text = pathlib.Path(folder, "bench.1.prom").read_text()
             self.assertRegex(text, r'(?m)^rondo_operations_total\{.*operation="all_reduce".*\} [1-9]')
-            result = self.bench("--ranks", 2, "--sizes", "1K", "--metrics", f"{folder}/no/bench.prom", *QUICK, status=3)
+            result = self.bench("--ranks", 2, "--sizes", "1K", "--metrics", f"{folder}/no/bench.prom", *QUICK, status=2)
             self.assertIn(f"{folder}/no", result.stderr)
 
     def test_secrets_stay_out_of_records(self):
@@ -253,6 +253,9 @@ class Bench(unittest.TestCase):
             ("--seconds", "never"): ["--seconds never", "90s, 1h"],
             ("--seconds", "1", "-n", "5"): ["--iters 5", "as many iterations as fit"],
             ("--jsonl", "x"): ["--jsonl x", "only with --seconds"],
+            ("--seconds", "1", "--interval", "1ms"): ["--interval 1ms", "at least 10ms"],
+            ("--seconds", "1", "--stragglers"): ["--stragglers", "not with --seconds"],
+            ("--metrics", "/nonexistent/x.prom"): ["--metrics /nonexistent/x.prom", "no folder /nonexistent"],
             ("--interval", "1s"): ["--interval 1s", "only with --seconds"],
             ("--seconds", "1", "--jsonl", "/nonexistent/x"): ["--jsonl /nonexistent/x", "No such file"],
             ("all_redcue",): ["operation all_redcue", "all_reduce, reduce, broadcast"],

@@ -72,8 +72,8 @@ class Ending(unittest.TestCase):
         ranks = self.ranks_of(process)
         os.kill(ranks[2], signal.SIGTERM)
         _, errors = process.communicate(timeout=LIMIT)
-        self.assertNotEqual(process.returncode, 0)
-        self.assertIn("ended early: another rank was asked to end", errors)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertIn("ended early: ended by SIGTERM", errors)
         self.check_all_gone(ranks)
         self.assertEqual(len(json.loads(self.json.read_text())["results"]), 1)
 
@@ -107,6 +107,34 @@ class Ending(unittest.TestCase):
                 pass
         process.communicate(timeout=LIMIT)
         self.assertIn("ended by SIGTERM", json.loads(self.json.read_text())["error"])
+
+    def test_a_late_rank_does_not_hold_up_the_end(self):
+        process = self.start("bench", "--ranks", "2", "--sizes", "8", "-n", "3", "--no-ceiling", "--delay", "1:30s")
+        self.read_until(process, r"\(B\)")
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=9)  # after 10 the parent would send another one
+        self.assertEqual((process.returncode, errors.count("\n")), (128 + signal.SIGTERM, 1), errors)
+
+    def test_millions_of_iterations_are_kept_when_a_signal_comes(self):
+        process = self.start("bench", "barrier", "--ranks", "1", "-n", "1000000000", "--json", self.json)
+        self.read_until(process, r"\(B\)")
+        time.sleep(3)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT)
+        document = json.loads(self.json.read_text())
+        self.assertEqual(document["error"], "ended early: ended by SIGTERM")
+        self.assertGreater(document["results"][0]["iterations"], 100_000)
+
+    def test_two_signals_at_once_lose_nothing(self):
+        process = self.start(*ENDLESS, "--json", self.json)
+        self.read_until(process, r"\(B\)")
+        for pid in self.ranks_of(process):
+            os.kill(pid, signal.SIGINT)
+            os.kill(pid, signal.SIGTERM)
+        process.communicate(timeout=LIMIT)
+        self.assertGreater(process.returncode, 128)
+        self.assertEqual(len(json.loads(self.json.read_text())["results"]), 1)
 
     def test_an_ignored_signal_stays_ignored(self):
         process = subprocess.Popen([RONDO, "bench", "--ranks", "2", "--sizes", "8", "--seconds", "2", "--json", str(self.json)],
@@ -199,9 +227,16 @@ class Soak(unittest.TestCase):
         self.assertEqual(document["summary"][0]["intervals"], shown)
         self.assertEqual(len(self.lines.read_text().splitlines()), 1 + shown + 1)
 
+    def test_lines_through_a_pipe_with_a_name(self):
+        os.mkfifo(self.lines)
+        with subprocess.Popen(["cat", str(self.lines)], stdout=subprocess.PIPE, text=True) as reader:
+            self.soak("--sizes", "8", "--seconds", "0.5", "--jsonl", self.lines)
+            lines = reader.communicate(timeout=LIMIT)[0].splitlines()
+        self.assertIn("summary", json.loads(lines[-1]))
+
     def test_slow_intervals_fail(self):
         result = self.soak("--sizes", "64K", "--seconds", "1", "--min-bandwidth", "1e6", status=1)
-        self.assertRegex(result.stderr, r"all_reduce 64 KiB f32 sum, out of place: (\d+) of \1 intervals failed, the last with .* below --min-bandwidth 1e\+06\n")
+        self.assertRegex(result.stderr, r"all_reduce 64 KiB f32 sum: (\d+) of \1 intervals failed, the last with .* below --min-bandwidth 1e\+06\n")
 
 
 class Late(unittest.TestCase):

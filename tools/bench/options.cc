@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -118,7 +119,7 @@ std::vector<DType> read_types(const std::string& text) {
   for (const std::string& word : split(text, ',')) {
     const auto type = parse_dtype(word);
     if (!type || static_cast<int>(*type) >= dtype_count) fail_unknown("--datatype", word, names);
-    types.push_back(*type);
+    if (std::find(types.begin(), types.end(), *type) == types.end()) types.push_back(*type);
   }
   if (types.empty()) fail_unknown("--datatype", text, names);
   return types;
@@ -249,13 +250,23 @@ void check_algorithm(const std::string& algorithm, const Operation& operation) {
     fail_unknown("--algorithm", algorithm, algorithms);
 }
 
+// Only the folder can be checked before the ranks start.
+std::string read_metrics(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code unknown;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, unknown))
+    throw UsageError(fmt::format("--metrics {}: there is no folder {}; make it, or name another",
+                                 path, folder.string()));
+  return path;
+}
+
 Options read_connect(const BenchFlags& flags, const std::vector<Operation>& operations) {
   const bool launched = gather_place({}).source != "alone";
   Options options = read_environment(launched);
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
   if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
-  if (!flags.metrics.empty()) options.metrics = flags.metrics;
+  if (!flags.metrics.empty()) options.metrics = read_metrics(flags.metrics);
   if (!flags.deadline.empty())
     options.deadline =
         std::chrono::milliseconds(1000 * parse_number("--deadline", flags.deadline, 1, 1'000'000));
@@ -384,13 +395,22 @@ void read_soak(const BenchFlags& flags, BenchOptions& options) {
         flags.iterations));
   if (options.between_pairs() && options.one_way())
     throw UsageError("--seconds: not for sendrecv --one-way; measure latency or bandwidth");
+  for (const auto& [flag, given] :
+       {std::pair{"--write-constants", !flags.constants.empty()},
+        std::pair{"--stragglers", flags.stragglers}, std::pair{"--wide", flags.wide}})
+    if (given)
+      throw UsageError(fmt::format("{}: not with --seconds; leave one of the two out", flag));
   options.seconds = read_duration("--seconds", flags.seconds);
   if (!flags.interval.empty()) options.interval = read_duration("--interval", flags.interval);
+  if (options.interval < 0.01)
+    throw UsageError(fmt::format("--interval {}: give at least 10ms", flags.interval));
   options.jsonl = flags.jsonl;
   // The first interval of a row finds out how many iterations fit into the others.
   options.conditions.row_time = std::chrono::nanoseconds(
       static_cast<std::int64_t>(std::min(options.interval, *options.seconds) * 1e9));
   options.conditions.keep_times = true;
+  options.conditions.warmups = 1;
+  options.conditions.fewest = 1;
   options.ceiling = false;
 }
 

@@ -78,7 +78,9 @@ struct BenchOptions {
   // Calls of an iteration, at most.
   std::uint64_t most_calls() const;
   // The flag that sets them.
-  const char* calls_flag() const { return pairs || between_pairs() ? "--window" : "--agg_iters"; }
+  const char* calls_flag() const {
+    return most_calls() != conditions.in_a_row ? "--window" : "--agg_iters";
+  }
   // False when the standard output is one of the files.
   bool shows_table() const;
   // Bytes of the buffers of a rank, at most.

@@ -27,8 +27,10 @@ std::string wrong_of(const Setting& setting, const Row& row) {
 std::string describe_late(const Row& row) {
   if (!row.late) return "-";
   const double us = row.late->late_us;
-  const std::string by =
-      us >= 999.5 ? fmt::format("{:.1f}ms", us / 1e3) : fmt::format("{:.0f}us", us);
+  const std::string by = us >= 999.5e3   ? fmt::format("{:.1f}s", us / 1e6)
+                         : us >= 99.95e3 ? fmt::format("{:.0f}ms", us / 1e3)
+                         : us >= 999.5   ? fmt::format("{:.1f}ms", us / 1e3)
+                                         : fmt::format("{:.0f}us", us);
   return fmt::format("{} {:.0f}% {}", row.late->rank, 100 * row.late->share, by);
 }
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstring>
+#include <csignal>
 #include <system_error>
 #include <vector>
 
@@ -68,10 +68,12 @@ void Session::open_gpu() {
 }
 
 bool Session::goes_on() {
-  std::array<double, 2> ends{lost_ ? 1.0 : 0.0, stop().asked() ? 1.0 : 0.0};
+  const int asked = watch_.output_is_closed() ? SIGPIPE : watch_.signal();
+  std::array<double, 2> ends{lost_ ? 1.0 : 0.0, static_cast<double>(asked)};
   maximum_over_ranks(communicator_, ends);
-  early_ = ends[1] > 0;
-  return ends[0] == 0 && !early_;
+  ended_by_ = static_cast<int>(ends[1]);
+  if (ended_by_ != 0) watch_.stop().agree();
+  return ends[0] == 0 && ended_by_ == 0;
 }
 
 int Session::end(int status) {
@@ -83,19 +85,12 @@ int Session::end(int status) {
       throw;
     }
   }
-  if (!early_) return status;
-  std::string why = "another rank was asked to end";
-  if (const int signal = watch_.signal(); signal != 0) {
-    const char* name = ::sigabbrev_np(signal);
-    why = fmt::format("ended by SIG{}", name != nullptr ? name : std::to_string(signal));
-  } else if (watch_.output_is_closed()) {
-    why = "the reader of the output has closed it";
-  }
+  if (ended_by_ == 0) return status;
+  const std::string why = describe_end(ended_by_);
   fail("ended early: " + why);
-  if (!is_first()) return exit_fine;
-  if (!watch_.output_is_closed())
+  if (is_first() && ended_by_ != SIGPIPE)
     say("rondo bench: ended early: {}; the results so far are kept\n", why);
-  return exit_failed;
+  return 128 + ended_by_;
 }
 
 // Sets the transports that at least one rank uses to reach another.

@@ -59,14 +59,14 @@ class Session {
   // ranks get the same answer.
   bool goes_on();
   // Whether goes_on() has found that a rank was asked to stop.
-  bool ended_early() const noexcept { return early_; }
+  bool ended_early() const noexcept { return ended_by_ != 0; }
   // Ends the files of rank 0 with a reason, if they have begun.
   void fail(std::string_view why) noexcept {
     if (record_) record_->fail(why);
   }
   // Call it last. Where the run ended early it marks the files of rank 0 as incomplete and says why
   // on its standard error. Throws why rank 0 could not write, if so. Returns the exit status:
-  // `status` of a whole run.
+  // `status` of a whole run, else 128 + the signal on all ranks (SIGPIPE: nobody reads).
   int end(int status);
 
  private:
@@ -84,7 +84,7 @@ class Session {
   Setting setting_;
   Progress progress_;
   std::optional<RecordFile> record_;  // of rank 0
-  bool early_ = false;                // a rank was asked to stop
+  int ended_by_ = 0;                  // the signal by which a rank was asked to stop; 0: none
   std::exception_ptr lost_;           // why rank 0 can deliver no more
 };
 

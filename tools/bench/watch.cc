@@ -18,7 +18,7 @@
 namespace rondo::tools {
 namespace {
 
-constexpr int patience_ms = 500;
+constexpr int patience_ms = 500, most_patience_ms = 10'000;
 constexpr std::chrono::seconds same_wish{1};
 
 // Only a pipe or a socket has a reader that can go.
@@ -28,6 +28,12 @@ bool has_reader(int descriptor) {
 }
 
 }  // namespace
+
+std::string describe_end(int signal) {
+  if (signal == SIGPIPE) return "the reader of the output has closed it";
+  const char* name = ::sigabbrev_np(signal);
+  return fmt::format("ended by SIG{}", name != nullptr ? name : std::to_string(signal));
+}
 
 Watch::Watch(bool watches_output)
     : quit_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -82,10 +88,8 @@ void Watch::take_signal() {
 void Watch::abort() {
   const std::lock_guard lock(mutex_);
   if (guarded_ == nullptr) return;
-  const char* name = ::sigabbrev_np(signal_);
   guarded_->abort(make_error_code(Errc::aborted),
-                  signal_ != 0 ? fmt::format("ended by SIG{}", name != nullptr ? name : "?")
-                               : std::string("the reader of the output has closed it"));
+                  describe_end(signal_ != 0 ? signal_.load() : SIGPIPE));
 }
 
 void Watch::run() {
@@ -97,6 +101,9 @@ void Watch::run() {
        now = std::chrono::steady_clock::now())
     if (!wait(static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(end - now).count())))
       return;
+  // Ranks that have agreed to stop only sum up.
+  for (int i = 0; i < most_patience_ms / patience_ms && stop_.agreed(); ++i)
+    if (!wait(patience_ms)) return;
   abort();
   while (wait(-1)) {
   }

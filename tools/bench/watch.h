@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "base/file_descriptor.h"
@@ -16,10 +17,10 @@ namespace rondo::tools {
 
 // Ends a run early: when SIGINT, SIGTERM or SIGHUP comes, or when the reader of the standard output
 // has closed it. Ranks then stop together after the iteration that they are in. If that takes
-// longer than half a second, the communicator is aborted. A signal kills the process when there is
-// no communicator yet, because nothing has been measured, and when a second one comes. Signals
-// within a second count as one: GNU timeout sends one to a process and to its group, and a launcher
-// may send SIGTERM to ranks that a terminal has sent SIGINT.
+// longer than half a second, the communicator is aborted, but not while they sum up. A signal kills
+// the process when there is no communicator yet, because nothing has been measured, and when a
+// second one comes. Signals within a second count as one: GNU timeout sends one to a process and to
+// its group, and a launcher may send SIGTERM to ranks that a terminal has sent SIGINT.
 //
 // Make it in the main thread, before other threads. Its functions are thread-safe.
 class Watch {
@@ -58,6 +59,9 @@ class Watch {
   Communicator* guarded_ = nullptr;  // under mutex_
   std::thread thread_;
 };
+
+// "ended by SIGTERM"; of SIGPIPE that nobody reads the output.
+std::string describe_end(int signal);
 
 // Withdraws the communicator at its end.
 class Guarded {

@@ -41,7 +41,8 @@ std::unique_ptr<Ceiling> choose_device(const CeilingNeeds& needs, const Operatio
 }  // namespace
 
 ChosenCeiling choose_ceiling(const CeilingNeeds& needs, const Operation& operation) {
-  if (!operation.has_bandwidth() || needs.communicator.size() < 2) return {};
+  if (!operation.has_bandwidth() || needs.communicator.size() < 2 || needs.conditions.largest == 0)
+    return {};
   if (needs.gpu != nullptr)
     return {std::make_unique<GpuCeiling>(needs.communicator,
                                          needs.gpu->measures ? needs.gpu->stream.get() : nullptr,

@@ -13,7 +13,7 @@ struct Conditions {
   std::uint64_t largest = 0;     // bytes of the largest row
   std::uint64_t iterations = 0;  // of a row; 0: as many as fit into row_time
   std::chrono::nanoseconds row_time = std::chrono::seconds(1);
-  std::uint64_t most = 200;  // iterations, where row_time decides
+  std::uint64_t fewest = 10, most = 200;  // iterations, where row_time decides
   std::uint64_t warmups = 2;
   std::uint64_t in_a_row = 1;  // calls of one iteration, started before the first is waited for
   std::uint64_t window = 64;   // messages of one iteration, likewise

@@ -16,9 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr std::uint64_t fewest_iterations = 10;
 constexpr double seconds_between_questions = 0.2;
-constexpr std::uint64_t most_reserved = 1'000'000;
+constexpr std::size_t most_times = std::size_t{1} << 20;
 constexpr double most_between_questions = 1e6;
 
 // The smallest time that at least this share of the sorted times does not exceed.
@@ -41,6 +40,7 @@ class Questions {
     maximum_over_ranks(communicator_, agreed);
     next_ = done + static_cast<std::uint64_t>(std::clamp(seconds_between_questions / agreed[1], 1.0,
                                                          most_between_questions));
+    if (agreed[0] > 0) stop_.agree();
     return agreed[0] > 0;
   }
 
@@ -49,6 +49,28 @@ class Questions {
   const Stop& stop_;
   const Clock::time_point begin_;
   std::uint64_t next_ = 1;
+};
+
+// Times of this rank's iterations, in bounded memory: of more than most_times it keeps every
+// second, fourth, ... Ranks that add the same number keep those of the same iterations.
+class Samples {
+ public:
+  void add(double time) {
+    if (added_++ % every_ != 0) return;
+    if (times_.size() == most_times) {
+      for (std::size_t i = 0; 2 * i < times_.size(); ++i) times_[i] = times_[2 * i];
+      times_.resize(times_.size() / 2);
+      every_ *= 2;
+      if ((added_ - 1) % every_ != 0) return;
+    }
+    times_.push_back(time);
+  }
+  std::uint64_t added() const noexcept { return added_; }
+  std::vector<double>& times() noexcept { return times_; }
+
+ private:
+  std::uint64_t added_ = 0, every_ = 1;
+  std::vector<double> times_;
 };
 
 }  // namespace
@@ -83,29 +105,29 @@ std::uint64_t Iterations::choose_count(const std::function<Timed()>& iterate,
   seconds = maximum_over_ranks(communicator_, seconds);
   const double wanted = Seconds(conditions.row_time).count();
   if (seconds <= wanted / static_cast<double>(conditions.most))
-    return conditions.warmups > 0 ? conditions.most : fewest_iterations;
-  return std::max(fewest_iterations, static_cast<std::uint64_t>(wanted / seconds));
+    return conditions.warmups > 0 ? conditions.most : conditions.fewest;
+  return std::max(conditions.fewest, static_cast<std::uint64_t>(wanted / seconds));
 }
 
 void Iterations::measure(Row& row, bool together, const std::function<Timed()>& iterate,
                          const std::function<std::uint64_t()>& check) const {
   const std::uint64_t wanted = row.iterations > 0 ? row.iterations : choose_count(iterate, check);
-  std::vector<double> times;
-  times.reserve(std::min(wanted, most_reserved));
+  Samples samples;
   Arrivals arrivals(communicator_.size());
   Questions questions(communicator_, context_.stop);
   std::uint64_t wrong = 0;
   bool stopped = false;
-  while (times.size() < wanted && !stopped) {
-    hook_(times.size(), wanted);
+  while (samples.added() < wanted && !stopped) {
+    hook_(samples.added(), wanted);
     const Timed timed = iterate();
-    times.push_back(timed.us);
+    samples.add(timed.us);
     if (together) arrivals.add(timed.called, timed.ended);
     wrong += check();
-    stopped = questions.must_stop(times.size());
+    stopped = questions.must_stop(samples.added());
   }
-  row.iterations = times.size();
-  row.cut_short = times.size() < wanted;
+  row.iterations = samples.added();
+  row.cut_short = samples.added() < wanted;
+  std::vector<double>& times = samples.times();
   row.rank_p50_us.assign(static_cast<std::size_t>(communicator_.size()), 0);
   double own = summarize(times).p50_us;
   communicator_.all_gather(Buffer{&own, 1, DType::f64}, buffer_of(std::span(row.rank_p50_us)))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/measure/measure.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <numeric>
@@ -27,6 +28,7 @@ Measurement::Measurement(Communicator& communicator, const Iterations::Context& 
                          std::uint64_t most_calls, IterationHook hook, GpuStream* gpu)
     : communicator_(communicator),
       conditions_(context.conditions),
+      stop_(context.stop),
       iterations_(communicator, context, std::move(hook)),
       gpu_(gpu),
       pattern_(Call{Collective::barrier}) {
@@ -187,11 +189,19 @@ std::uint64_t Measurement::check_all(const Operands& first) {
   return wrong;
 }
 
+// Sleeps for --delay, in parts, so that a run that ends does not wait for it.
+void Measurement::be_late() const {
+  constexpr std::chrono::milliseconds part{50};
+  const auto end = Clock::now() + conditions_.delay;
+  while (!stop_.asked() && Clock::now() < end)
+    std::this_thread::sleep_until(std::min(end, Clock::now() + part));
+}
+
 // Runs one iteration.
 Timed Measurement::iterate(const Operands& first, bool in_place) {
   if (fresh_) write_all(first, in_place);
   communicator_.barrier().wait();
-  if (conditions_.delay.count() > 0) std::this_thread::sleep_for(conditions_.delay);
+  be_late();
   const auto begin = Clock::now();
   for (std::size_t call = 0; call < works_.size(); ++call)
     works_[call] = start(operands_of(call, first));

@@ -66,12 +66,14 @@ class Measurement {
   std::uint64_t check(const Operands& operands, std::uint64_t data) const;
   void write_all(const Operands& first, bool in_place);
   std::uint64_t check_all(const Operands& first);
+  void be_late() const;
   Timed iterate(const Operands& first, bool in_place);
   void measure_calls(Row& row, const Operands& first);
   void measure_pairs(Row& row, const Operands& first);
 
   Communicator& communicator_;
   const Conditions& conditions_;
+  const Stop& stop_;
   Iterations iterations_;
   GpuStream* gpu_;  // null: the buffers are in host memory
   OpOptions call_options_;

@@ -38,7 +38,7 @@ int speed_of(const std::string& interface) {
 std::string text_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_string()) return {};
-  return found->get<std::string>().substr(0, most_text);
+  return base::printable(found->get<std::string>().substr(0, most_text));
 }
 
 std::uint64_t number_of(const Json& json, const char* key) {

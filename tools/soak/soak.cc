@@ -41,7 +41,7 @@ struct Series {
   double cost = 0;  // seconds of an iteration in its last interval; 0: not known yet
   Histogram times;
   std::vector<double> at, p50_us;  // of each interval
-  std::uint64_t wrong = 0;
+  std::uint64_t iterations = 0, wrong = 0;
   std::uint64_t faulty = 0;  // intervals that have a fault
   std::string fault;         // of the last of them
   std::string name;          // of the row, once one was measured
@@ -96,12 +96,12 @@ void Soak::list_series() {
         if (operation.traits().reduces && !supports(type, op)) continue;
         for (const int root : options_.roots_of(operation))
           for (const std::uint64_t bytes : options_.sizes_of(operation))
-            series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, {}, {}});
+            series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, 0, {}, {}});
       }
 }
 
 constexpr std::string_view interval_columns =
-    "{:>9} {:>11} {:>11} {:>10} {:>9} {:>9} {:>9} {:>10} {:>8} {:>6} {:>13}";
+    "{:>9} {:>16} {:>11} {:>7} {:>10} {:>9} {:>9} {:>10} {:>8} {:>6} {:>13}";
 
 void Soak::begin() {
   session_.describe(fmt::format("soak of {}", describe_time_left(*options_.seconds - 1)));
@@ -117,9 +117,9 @@ void Soak::begin() {
         "# a line is an interval; p50 and p99: of its iterations; late: the rank that called "
         "last most often\n#\n");
     print("#{}\n", fmt::format(fmt::runtime(interval_columns), "second", "operation", "size",
-                               "iterations", "min", "p50", "p99", "max", "busbw", "#wrong", "late")
+                               "type", "iterations", "p50", "p99", "max", "busbw", "#wrong", "late")
                        .substr(1));
-    print("#{}\n", fmt::format(fmt::runtime(interval_columns), "(s)", "", "(B)", "", "(us)", "(us)",
+    print("#{}\n", fmt::format(fmt::runtime(interval_columns), "(s)", "", "(B)", "", "", "(us)",
                                "(us)", "(us)", "(GB/s)", "", "")
                        .substr(1));
     flush_output();
@@ -128,11 +128,10 @@ void Soak::begin() {
 
 void Soak::print_interval(const Row& row, double second) const {
   print("{}\n", fmt::format(fmt::runtime(interval_columns), fmt::format("{:.1f}", second),
-                            name_of(row.operation).substr(0, 11), row.bytes, row.iterations,
-                            short_number(row.time.min_us), short_number(row.time.p50_us),
-                            short_number(row.time.p99_us), short_number(row.time.max_us),
-                            fmt::format("{:.3f}", row.busbw), wrong_of(session_.setting(), row),
-                            describe_late(row)));
+                            name_of(row.operation), row.bytes, name_of(row.type), row.iterations,
+                            short_number(row.time.p50_us), short_number(row.time.p99_us),
+                            short_number(row.time.max_us), fmt::format("{:.3f}", row.busbw),
+                            wrong_of(session_.setting(), row), describe_late(row)));
   flush_output();
 }
 
@@ -173,6 +172,10 @@ bool Soak::measure_interval(Series& series) {
   series.cost = agreed[0];
   left_ = *options_.seconds - agreed[1];
   series.name = describe_row(row);
+  if (const auto place = series.name.find(", out of place"); place != std::string::npos)
+    series.name.resize(place);
+  if (row.root >= 0) series.name += fmt::format(", root {}", row.root);
+  series.iterations += row.iterations;
   series.wrong += row.wrong;
   const std::vector<std::string> faults = faults_of(row, options_);
   if (!faults.empty()) {
@@ -193,7 +196,7 @@ Json Soak::summary_of(const Series& series) const {
           {"root", series.operation.traits().rooted() ? series.root : -1},
           {"in_place", false},
           {"intervals", series.at.size()},
-          {"iterations", series.times.count()},
+          {"iterations", series.iterations},
           {"min_us", us(series.times.min_us())},
           {"p50_us", us(series.times.percentile(0.5))},
           {"p99_us", us(series.times.percentile(0.99))},
@@ -205,13 +208,13 @@ Json Soak::summary_of(const Series& series) const {
 
 void Soak::print_summary() {
   print("#\n# over all intervals ({:.0f} s):\n", seconds());
-  constexpr auto columns = "# {:>40} {:>11} {:>9} {:>9} {:>9} {:>10} {:>10} {:>6}\n";
+  constexpr auto columns = "# {:>45} {:>11} {:>9} {:>9} {:>9} {:>10} {:>10} {:>6}\n";
   print(columns, "row", "iterations", "min", "p50", "p99", "max", "drift", "#wrong");
   print(columns, "", "", "(us)", "(us)", "(us)", "(us)", "(%/h)", "");
   for (const Series& series : series_) {
     if (series.at.empty()) continue;
     const auto drift = drift_of(series);
-    print(columns, series.name, series.times.count(), short_number(series.times.min_us()),
+    print(columns, series.name, series.iterations, short_number(series.times.min_us()),
           short_number(series.times.percentile(0.5)), short_number(series.times.percentile(0.99)),
           short_number(series.times.max_us()), drift ? fmt::format("{:+.1f}", *drift) : "-",
           series.wrong);
@@ -219,17 +222,20 @@ void Soak::print_summary() {
   flush_output();
 }
 
-// Writes the summary, also of a soak that ended early.
+// Writes the summary, also of a soak that ended early or whose output is closed.
 void Soak::sum_up() {
+  if (!session_.is_first()) return;
+  Json summaries = Json::array();
+  for (const Series& series : series_)
+    if (!series.at.empty()) summaries.push_back(summary_of(series));
+  const Json tail{{"seconds", std::round(seconds() * 1e3) / 1e3}, {"summary", summaries}};
+  session_.record().set_tail(tail);
+  if (lines_) try {
+      lines_->add(write_line(tail));
+    } catch (const std::exception& error) {
+      say("rondo bench: {}\n", error.what());
+    }
   session_.deliver([&] {
-    Json summaries = Json::array();
-    for (const Series& series : series_)
-      if (!series.at.empty()) summaries.push_back(summary_of(series));
-    session_.record().set_tail(
-        {{"seconds", std::round(seconds() * 1e3) / 1e3}, {"summary", summaries}});
-    if (lines_)
-      lines_->add(
-          write_line({{"seconds", std::round(seconds() * 1e3) / 1e3}, {"summary", summaries}}));
     if (session_.shows_table()) print_summary();
   });
 }
