@@ -397,7 +397,14 @@ std::vector<Picture> pictures_of(std::span<const Record> records, Part part) {
     if (records[i].kind != "pairs" || records[i].pairs.empty()) continue;
     const std::string title = fmt::format("{}: pairs", labels[i]);
     const HeatPicture picture = draw_heat_maps(title, heat_maps_of(records[i], part));
-    pictures.push_back({title, picture.svg, static_cast<double>(picture.height)});
+    // Maps of many hosts are wider than the page: they are drawn smaller.
+    const double scale = std::min(1.0, static_cast<double>(picture_width) / picture.width);
+    const double height = scale * picture.height;
+    pictures.push_back(
+        {title,
+         fmt::format("<svg width=\"{:.0f}\" height=\"{:.0f}\" viewBox=\"0 0 {} {}\">\n{}</svg>\n",
+                     scale * picture.width, height, picture.width, picture.height, picture.svg),
+         height});
   }
   return pictures;
 }
