@@ -210,39 +210,37 @@ void print_narrow_header(const Operation& operation, CeilingOf ceiling_of) {
   const std::string_view ceiling = ceiling_of == CeilingOf::none ? "" : name_of(ceiling_of);
   print("#\n");
   if (operation == Operation::latency()) {
-    print("#{}\n", fmt::format(fmt::runtime(latency_columns), "size", "type", "mean", "min", "p50",
-                               "p90", "p99", "max", "#wrong")
+    print("#{}\n", fmt::format(latency_columns, "size", "type", "mean", "min", "p50", "p90", "p99",
+                               "max", "#wrong")
                        .substr(1));
-    print("#{}\n", fmt::format(fmt::runtime(latency_columns), "(B)", "", "(us)", "(us)", "(us)",
-                               "(us)", "(us)", "(us)", "")
+    print("#{}\n", fmt::format(latency_columns, "(B)", "", "(us)", "(us)", "(us)", "(us)", "(us)",
+                               "(us)", "")
                        .substr(1));
     return;
   }
   if (operation.between_pairs()) {
-    print("#{}\n", fmt::format(fmt::runtime(pair_columns), "size", "type", "window", "mean", "p50",
-                               "p99", "bandwidth", "messages", "%ceil", "#wrong")
+    print("#{}\n", fmt::format(pair_columns, "size", "type", "window", "mean", "p50", "p99",
+                               "bandwidth", "messages", "%ceil", "#wrong")
                        .substr(1));
-    print("#{}\n", fmt::format(fmt::runtime(pair_columns), "(B)", "", "", "(us)", "(us)", "(us)",
-                               "(GB/s)", "(1/s)", ceiling, "")
+    print("#{}\n", fmt::format(pair_columns, "(B)", "", "", "(us)", "(us)", "(us)", "(GB/s)",
+                               "(1/s)", ceiling, "")
                        .substr(1));
     return;
   }
-  print("#{}\n", fmt::format(fmt::runtime(call_columns), "size", "type", "redop", "root", "place",
-                             "algorithm", "p50", "p99", "transf", "algbw", "busbw", "%ceil",
-                             "#wrong", "late")
+  print("#{}\n", fmt::format(call_columns, "size", "type", "redop", "root", "place", "algorithm",
+                             "p50", "p99", "transf", "algbw", "busbw", "%ceil", "#wrong", "late")
                      .substr(1));
-  print("#{}\n", fmt::format(fmt::runtime(call_columns), "(B)", "", "", "", "", "", "(us)", "(us)",
-                             "(us)", "(GB/s)", "(GB/s)", ceiling.substr(0, 5), "", "")
+  print("#{}\n", fmt::format(call_columns, "(B)", "", "", "", "", "", "(us)", "(us)", "(us)",
+                             "(GB/s)", "(GB/s)", ceiling.substr(0, 5), "", "")
                      .substr(1));
 }
 
 void print_latency(const Setting& setting, const Row& row) {
   const Times& time = row.time;
   print("{}\n",
-        fmt::format(fmt::runtime(latency_columns), row.bytes, name_of(row.type),
-                    short_number(time.mean_us), short_number(time.min_us),
-                    short_number(time.p50_us), short_number(time.p90_us), short_number(time.p99_us),
-                    short_number(time.max_us), wrong_of(setting, row)));
+        fmt::format(latency_columns, row.bytes, name_of(row.type), short_number(time.mean_us),
+                    short_number(time.min_us), short_number(time.p50_us), short_number(time.p90_us),
+                    short_number(time.p99_us), short_number(time.max_us), wrong_of(setting, row)));
 }
 
 void print_narrow(const Setting& setting, const Row& row) {
@@ -251,7 +249,7 @@ void print_narrow(const Setting& setting, const Row& row) {
     return;
   }
   if (row.operation.between_pairs()) {
-    print("{}\n", fmt::format(fmt::runtime(pair_columns), row.bytes, name_of(row.type), row.calls,
+    print("{}\n", fmt::format(pair_columns, row.bytes, name_of(row.type), row.calls,
                               short_number(row.time.mean_us), short_number(row.time.p50_us),
                               short_number(row.time.p99_us), gigabytes(row.algbw),
                               row.rate > 0 ? fmt::format("{:.0f}", row.rate) : "-", percent(row),
@@ -260,7 +258,7 @@ void print_narrow(const Setting& setting, const Row& row) {
   }
   print(
       "{}\n",
-      fmt::format(fmt::runtime(call_columns), row.bytes, name_of(row.type), op_name(row),
+      fmt::format(call_columns, row.bytes, name_of(row.type), op_name(row),
                   row.root < 0 ? "-" : std::to_string(row.root),
                   !row.operation.has_in_place() ? "-"
                   : row.in_place                ? "in"

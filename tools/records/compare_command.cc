@@ -115,19 +115,18 @@ void print_rows(const Comparison& comparison) {
   const bool names_transports = std::any_of(
       comparison.rows.begin(), comparison.rows.end(),
       [](const ComparedRow& row) { return row.first.transport == row.second.transport; });
-  print("#\n#{}\n", fmt::format(fmt::runtime(columns), " operation", "size", "type", "place",
-                                metric, "noise", metric, "noise", "ratio", "verdict")
+  print("#\n#{}\n", fmt::format(columns, " operation", "size", "type", "place", metric, "noise",
+                                metric, "noise", "ratio", "verdict")
                         .substr(1));
   const char* unit = comparison.metric == Metric::busbw ? "(GB/s)" : "(us)";
   print("#{}\n",
-        fmt::format(fmt::runtime(columns), "", "", "", "", "first", unit, "second", unit, "", "")
-            .substr(1));
+        fmt::format(columns, "", "", "", "", "first", unit, "second", unit, "", "").substr(1));
   for (const ComparedRow& row : comparison.rows) {
     const RowKey& key = row.key;
     const std::string type = key.op == "none" ? key.type : key.type + " " + key.op;
     const std::string note = note_of(row, names_ranks, names_transports);
     const std::string line =
-        fmt::format(fmt::runtime(columns), key.operation, base::describe_bytes(key.bytes), type,
+        fmt::format(columns, key.operation, base::describe_bytes(key.bytes), type,
                     key.in_place ? "in" : "out", short_value(row.first.value), noise_of(row.first),
                     short_value(row.second.value), noise_of(row.second),
                     row.ratio > 0 ? fmt::format("{:.3f}", row.ratio) : "-", word_of(row.verdict));

@@ -116,19 +116,19 @@ void Soak::begin() {
     print(
         "# a line is an interval; p50 and p99: of its iterations; late: the rank that called "
         "last most often\n#\n");
-    print("#{}\n", fmt::format(fmt::runtime(interval_columns), "second", "operation", "size",
-                               "type", "iterations", "p50", "p99", "max", "busbw", "#wrong", "late")
+    print("#{}\n", fmt::format(interval_columns, "second", "operation", "size", "type",
+                               "iterations", "p50", "p99", "max", "busbw", "#wrong", "late")
                        .substr(1));
-    print("#{}\n", fmt::format(fmt::runtime(interval_columns), "(s)", "", "(B)", "", "", "(us)",
-                               "(us)", "(us)", "(GB/s)", "", "")
+    print("#{}\n", fmt::format(interval_columns, "(s)", "", "(B)", "", "", "(us)", "(us)", "(us)",
+                               "(GB/s)", "", "")
                        .substr(1));
     flush_output();
   });
 }
 
 void Soak::print_interval(const Row& row, double second) const {
-  print("{}\n", fmt::format(fmt::runtime(interval_columns), fmt::format("{:.1f}", second),
-                            name_of(row.operation), row.bytes, name_of(row.type), row.iterations,
+  print("{}\n", fmt::format(interval_columns, fmt::format("{:.1f}", second), name_of(row.operation),
+                            row.bytes, name_of(row.type), row.iterations,
                             short_number(row.time.p50_us), short_number(row.time.p99_us),
                             short_number(row.time.max_us), fmt::format("{:.3f}", row.busbw),
                             wrong_of(session_.setting(), row), describe_late(row)));
