@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tools/output.h"
+#include "tools/text.h"
 
 namespace rondo::tools {
 
@@ -54,7 +55,7 @@ void RecordFile::begin(Json head, std::vector<std::string> columns) {
   head_ = std::move(head);
   columns_ = std::move(columns);
   if (json_) json_->text = fmt::format("{{\n{}  \"results\": [", members_of(head_));
-  if (csv_) csv_->text = fmt::format("{}\n", fmt::join(columns_, ","));
+  if (csv_) csv_->text = join(columns_, ",") + "\n";
 }
 
 void RecordFile::add(const Json& row) {

@@ -3,11 +3,10 @@
 
 #include <rondo/version.h>
 
-#include <fmt/chrono.h>
-#include <fmt/format.h>
-
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 namespace rondo::tools {
 namespace {
@@ -73,9 +72,12 @@ void add_late(const Lateness& late, Json& json) {
 }  // namespace
 
 std::string now_in_words() {
-  return fmt::format(
-      "{:%Y-%m-%dT%H:%M:%SZ}",
-      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return {text.data(), length};
 }
 
 Json head_of(const Setting& setting, const std::string& kind) {
