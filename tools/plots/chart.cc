@@ -171,13 +171,15 @@ double draw_legend(Svg& svg, const Chart& chart, double left, double top) {
   const auto most = static_cast<std::size_t>((room - sample) / (0.6 * text_size));
   for (std::size_t i = 0; i < chart.lines.size(); ++i) {
     const double x = left + static_cast<double>(i % columns) * column;
-    const double y = top + static_cast<double>(i / columns) * row;
+    const std::size_t line = i / columns;
+    const double y = top + static_cast<double>(line) * row;
     const Style style = style_of(i);
     svg.line({x, y}, {x + 26, y}, style.colour, 1.8, style.dash);
     svg.mark({x + 13, y}, style.shape, style.colour);
     svg.text({x + sample, y + 4}, shortened(chart.lines[i].name, most), text_size, Anchor::start);
   }
-  return top + static_cast<double>((chart.lines.size() - 1) / columns + 1) * row;
+  const std::size_t lines = (chart.lines.size() - 1) / columns + 1;
+  return top + static_cast<double>(lines) * row;
 }
 
 }  // namespace
@@ -188,7 +190,7 @@ std::vector<std::string> wrapped(const std::string& text, double size, double wi
   std::string line;
   for (const std::string& given : split(text, ' ')) {
     const std::string word = shortened(given, most);
-    const std::string longer = line.empty() ? word : line + " " + word;
+    const std::string longer = line.empty() ? word : fmt::format("{} {}", line, word);
     if (!line.empty() && width_of_text(longer, size) > width) {
       lines.push_back(line);
       line = word;

@@ -130,7 +130,7 @@ void print_rows(const Comparison& comparison) {
                     key.in_place ? "in" : "out", short_value(row.first.value), noise_of(row.first),
                     short_value(row.second.value), noise_of(row.second),
                     row.ratio > 0 ? fmt::format("{:.3f}", row.ratio) : "-", word_of(row.verdict));
-    print_text(base::printable(note.empty() ? line : line + "  " + note) + "\n");
+    print_text(base::printable(note.empty() ? line : fmt::format("{}  {}", line, note)) + "\n");
   }
 }
 
