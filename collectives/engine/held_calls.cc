@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "collectives/point/gpu_transfers.h"
+
 namespace rondo::engine {
 
 namespace {
