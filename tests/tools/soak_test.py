@@ -19,6 +19,12 @@ ENDLESS = ["bench", "--ranks", "3", "--sizes", "8,1K", "-n", "1000000000", "--no
 LIMIT = 20
 
 
+def heed_signals():
+    """nohup and shells let programs ignore signals, and their children inherit that."""
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Ending(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -27,7 +33,7 @@ class Ending(unittest.TestCase):
 
     def start(self, *arguments):
         process = subprocess.Popen([RONDO, *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env=clean_environment())
+                                   env=clean_environment(), preexec_fn=heed_signals)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         return process
@@ -197,7 +203,8 @@ class Soak(unittest.TestCase):
 
     def test_lines_stand_at_once(self):
         process = subprocess.Popen([RONDO, "bench", "--ranks", "2", "--sizes", "8", "--seconds", "1h", "--interval", "50ms", "--jsonl", "-"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
+                                   preexec_fn=heed_signals)
         head = json.loads(process.stdout.readline())
         self.assertEqual(head["kind"], "soak")
         for _ in range(3):
