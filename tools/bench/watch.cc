@@ -18,7 +18,7 @@
 namespace rondo::tools {
 namespace {
 
-constexpr int patience_ms = 500, most_patience_ms = 10'000;
+constexpr int patience_ms = 800, most_patience_ms = 10'000;
 constexpr std::chrono::seconds same_wish{1};
 
 // Only a pipe or a socket has a reader that can go.

@@ -17,7 +17,7 @@ namespace rondo::tools {
 
 // Ends a run early: when SIGINT, SIGTERM or SIGHUP comes, or when the reader of the standard output
 // has closed it. Ranks then stop together after the iteration that they are in. If that takes
-// longer than half a second, the communicator is aborted, but not while they sum up. A signal kills
+// longer than 0.8 seconds, the communicator is aborted, but not while they sum up. A signal kills
 // the process when there is no communicator yet, because nothing has been measured, and when a
 // second one comes. Signals within a second count as one: GNU timeout sends one to a process and to
 // its group, and a launcher may send SIGTERM to ranks that a terminal has sent SIGINT.
