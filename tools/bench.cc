@@ -14,9 +14,9 @@
 
 #include "base/text.h"
 #include "tools/bench/bench.h"
+#include "tools/bench/early_end.h"
 #include "tools/bench/options.h"
 #include "tools/bench/session.h"
-#include "tools/bench/watch.h"
 #include "tools/commands.h"
 #include "tools/measure/gpu.h"
 #include "tools/output.h"
@@ -41,28 +41,30 @@ bool writes_output(const BenchOptions& options) {
          (options.pairs && is_standard_output(options.pairs->svg));
 }
 
-int measure(const BenchOptions& options, Watch& watch) {
+int measure(const BenchOptions& options, EarlyEnd& early_end) {
   Communicator communicator = Communicator::connect(options.connect);
-  const Guarded guarded(watch, communicator);
-  Session session(options, communicator, watch);
+  const Guarded guarded(early_end, communicator);
+  Session session(options, communicator, early_end);
   if (options.pairs) return run_pairs(session, *options.pairs);
   return options.seconds ? run_soak(session) : run_bench(session);
 }
 
 // A rank that was asked to end, or that another one has ended, did not fail: it says so in one line
 // on rank 0, and on no other.
-int end_early(const Watch& watch, const PlaceInfo& place, const Error& error) {
-  if (watch.output_is_closed()) throw OutputLost(EPIPE);
+int end_early(EarlyEnd& early_end, const PlaceInfo& place, const Error& error) {
+  if (early_end.output_is_closed()) throw OutputLost(EPIPE);
   if (place.rank == 0)
     say("rondo bench: ended early: {}; the results so far are kept\n",
-        watch.signal() != 0 ? describe_end(watch.signal()) : error.what());
-  return watch.signal() != 0 ? 128 + watch.signal() : place.rank == 0 ? exit_failed : exit_fine;
+        early_end.signal() != 0 ? describe_end(early_end.signal()) : error.what());
+  return early_end.signal() != 0 ? 128 + early_end.signal()
+         : place.rank == 0       ? exit_failed
+                                 : exit_fine;
 }
 
 int be_rank(const BenchOptions& options, const PlaceInfo& place) {
-  Watch watch(place.rank == 0 && writes_output(options));
+  EarlyEnd early_end(place.rank == 0 && writes_output(options));
   try {
-    const int status = measure(options, watch);
+    const int status = measure(options, early_end);
     if (status == 128 + SIGPIPE && place.rank == 0) throw OutputLost(EPIPE);
     return status;
   } catch (const OutputLost&) {
@@ -71,8 +73,9 @@ int be_rank(const BenchOptions& options, const PlaceInfo& place) {
     if (place.rank == 0) say("rondo bench: {}\n", error.what());
     return exit_usage;
   } catch (const Error& error) {
-    // Only a Watch aborts a communicator of the benchmark.
-    if (error.code() == Errc::aborted || watch.has_come()) return end_early(watch, place, error);
+    // Only a EarlyEnd aborts a communicator of the benchmark.
+    if (error.code() == Errc::aborted || early_end.has_come())
+      return end_early(early_end, place, error);
     say("rondo bench: rank {}: {}\n", place.rank, error.what());
   } catch (const std::exception& error) {
     say("rondo bench: rank {}: {}\n", place.rank, error.what());

@@ -546,6 +546,7 @@ void killed(bool owner_dies) {
   }
   meet(board, 0, 3);
   meet(board, 1, 3);
+  // Both kernels run by then; nothing tells the host when a kernel has begun.
   ::usleep(500'000);
   ::kill(children[owner_dies ? 0 : 1], SIGKILL);
   const Clock::time_point begin = Clock::now();

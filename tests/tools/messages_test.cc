@@ -62,7 +62,7 @@ Row measured(Operation operation, int size, std::optional<Flip> flip = {}) {
   std::array<Row, 4> rows;
   run_communicators(setup, "messages", [&](Communicator& communicator, int rank) {
     const Conditions how = conditions();
-    const Stop stop;
+    Stop stop;
     Clocks clocks(communicator);
     Measurement measurement(communicator, Iterations::Context{how, stop, clocks}, 4,
                             [](std::uint64_t, std::uint64_t) {});

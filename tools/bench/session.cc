@@ -26,10 +26,10 @@ constexpr int most_peers_shown = 4;
 
 }  // namespace
 
-Session::Session(const BenchOptions& options, Communicator& communicator, const Watch& watch)
+Session::Session(const BenchOptions& options, Communicator& communicator, EarlyEnd& early_end)
     : options_(options),
       communicator_(communicator),
-      watch_(watch),
+      early_end_(early_end),
       progress_(communicator_.rank() == 0 && !options.quiet) {
   open_files();
   open_gpu();
@@ -68,11 +68,11 @@ void Session::open_gpu() {
 }
 
 bool Session::goes_on() {
-  const int asked = watch_.output_is_closed() ? SIGPIPE : watch_.signal();
+  const int asked = early_end_.output_is_closed() ? SIGPIPE : early_end_.signal();
   std::array<double, 2> ends{lost_ ? 1.0 : 0.0, static_cast<double>(asked)};
   maximum_over_ranks(communicator_, ends);
   ended_by_ = static_cast<int>(ends[1]);
-  if (ended_by_ != 0) watch_.stop().agree();
+  if (ended_by_ != 0) early_end_.stop().agree();
   return ends[0] == 0 && ended_by_ == 0;
 }
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "tools/bench/early_end.h"
 #include "tools/bench/options.h"
 #include "tools/bench/report.h"
-#include "tools/bench/watch.h"
 #include "tools/measure/gpu.h"
 #include "tools/records/record_file.h"
 #include "tools/records/setting.h"
@@ -25,7 +25,7 @@ class Session {
  public:
   // Opens files and GPU. Throws UsageError on all ranks when one of them cannot. What it
   // is given outlives the object.
-  Session(const BenchOptions& options, Communicator& communicator, const Watch& watch);
+  Session(const BenchOptions& options, Communicator& communicator, EarlyEnd& early_end);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -34,7 +34,7 @@ class Session {
   const BenchOptions& options() const noexcept { return options_; }
   GpuStream* stream() noexcept { return gpu_ ? gpu_->stream.get() : nullptr; }
   const BenchGpu* gpu() const noexcept { return gpu_ ? &*gpu_ : nullptr; }
-  const Stop& stop() const noexcept { return watch_.stop(); }
+  Stop& stop() noexcept { return early_end_.stop(); }
   Progress& progress() noexcept { return progress_; }
   bool is_first() const { return communicator_.rank() == 0; }
   Form form() const noexcept { return options_.wide ? Form::wide : Form::narrow; }
@@ -79,7 +79,7 @@ class Session {
 
   const BenchOptions& options_;
   Communicator& communicator_;
-  const Watch& watch_;
+  EarlyEnd& early_end_;
   std::optional<BenchGpu> gpu_;  // no value: the buffers are in host memory
   Setting setting_;
   Progress progress_;

@@ -30,7 +30,7 @@ double percentile(const std::vector<double>& sorted, double share) {
 // Asks all ranks now and then, after the same iterations on all of them, whether one has to stop.
 class Questions {
  public:
-  Questions(Communicator& communicator, const Stop& stop)
+  Questions(Communicator& communicator, Stop& stop)
       : communicator_(communicator), stop_(stop), begin_(Clock::now()) {}
   // Call it after each iteration, with the number of those that are done.
   bool must_stop(std::uint64_t done) {
@@ -46,7 +46,7 @@ class Questions {
 
  private:
   Communicator& communicator_;
-  const Stop& stop_;
+  Stop& stop_;
   const Clock::time_point begin_;
   std::uint64_t next_ = 1;
 };

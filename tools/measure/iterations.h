@@ -34,7 +34,7 @@ class Iterations {
   // What is the same for all rows of a rank. They outlive the object.
   struct Context {
     const Conditions& conditions;
-    const Stop& stop;
+    Stop& stop;
     Clocks& clocks;
   };
 

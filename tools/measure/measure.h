@@ -73,7 +73,7 @@ class Measurement {
 
   Communicator& communicator_;
   const Conditions& conditions_;
-  const Stop& stop_;
+  Stop& stop_;
   Iterations iterations_;
   GpuStream* gpu_;  // null: the buffers are in host memory
   OpOptions call_options_;

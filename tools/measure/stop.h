@@ -11,12 +11,12 @@ class Stop {
   void ask() noexcept { asked_ = true; }
   bool asked() const noexcept { return asked_; }
   // All ranks have agreed to stop: what is left is to sum up.
-  void agree() const noexcept { agreed_ = true; }
+  void agree() noexcept { agreed_ = true; }
   bool agreed() const noexcept { return agreed_; }
 
  private:
   std::atomic<bool> asked_ = false;
-  mutable std::atomic<bool> agreed_ = false;
+  std::atomic<bool> agreed_ = false;
 };
 
 }  // namespace rondo::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/watch.h"
+#include "tools/bench/early_end.h"
 
 #include <poll.h>
 #include <rondo/error.h>
@@ -35,25 +35,25 @@ std::string describe_end(int signal) {
   return fmt::format("ended by SIG{}", name != nullptr ? name : std::to_string(signal));
 }
 
-Watch::Watch(bool watches_output)
+EarlyEnd::EarlyEnd(bool watches_output)
     : quit_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       watches_output_(watches_output && has_reader(STDOUT_FILENO)) {
   if (!quit_) throw std::system_error(errno, std::generic_category(), "eventfd");
   thread_ = std::thread([this] { run(); });
 }
 
-Watch::~Watch() {
+EarlyEnd::~EarlyEnd() {
   ::eventfd_write(quit_.get(), 1);
   thread_.join();
 }
 
-void Watch::guard(Communicator* communicator) {
+void EarlyEnd::guard(Communicator* communicator) {
   const std::lock_guard lock(mutex_);
   guarded_ = communicator;
 }
 
 // Waits for what ends the run, at most so long (-1: for ever). False: the object is destroyed.
-bool Watch::wait(int milliseconds) {
+bool EarlyEnd::wait(int milliseconds) {
   const bool output = watches_output_ && !closed_;
   std::array<pollfd, 3> watched{{{quit_.get(), POLLIN, 0},
                                  {signals_.descriptor(), POLLIN, 0},
@@ -65,7 +65,7 @@ bool Watch::wait(int milliseconds) {
   return true;
 }
 
-void Watch::take_signal() {
+void EarlyEnd::take_signal() {
   const auto info = signals_.take();
   if (!info) return;
   const int signal = static_cast<int>(info->ssi_signo);
@@ -85,14 +85,14 @@ void Watch::take_signal() {
   ::kill(::getpid(), signal);
 }
 
-void Watch::abort() {
+void EarlyEnd::abort() {
   const std::lock_guard lock(mutex_);
   if (guarded_ == nullptr) return;
   guarded_->abort(make_error_code(Errc::aborted),
                   describe_end(signal_ != 0 ? signal_.load() : SIGPIPE));
 }
 
-void Watch::run() {
+void EarlyEnd::run() {
   while (!has_come())
     if (!wait(-1)) return;
   stop_.ask();

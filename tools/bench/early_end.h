@@ -23,16 +23,16 @@ namespace rondo::tools {
 // its group, and a launcher may send SIGTERM to ranks that a terminal has sent SIGINT.
 //
 // Make it in the main thread, before other threads. Its functions are thread-safe.
-class Watch {
+class EarlyEnd {
  public:
   // watches_output: this process writes the standard output of the run. Throws std::system_error
   // when the system has no descriptor or thread.
-  explicit Watch(bool watches_output);
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-  ~Watch();
+  explicit EarlyEnd(bool watches_output);
+  EarlyEnd(const EarlyEnd&) = delete;
+  EarlyEnd& operator=(const EarlyEnd&) = delete;
+  ~EarlyEnd();
 
-  const Stop& stop() const noexcept { return stop_; }
+  Stop& stop() noexcept { return stop_; }
   // What to abort when stopping takes too long; null: nothing. It must be withdrawn before the
   // communicator is destroyed.
   void guard(Communicator* communicator);
@@ -66,13 +66,15 @@ std::string describe_end(int signal);
 // Withdraws the communicator at its end.
 class Guarded {
  public:
-  Guarded(Watch& watch, Communicator& communicator) : watch_(watch) { watch.guard(&communicator); }
+  Guarded(EarlyEnd& early_end, Communicator& communicator) : early_end_(early_end) {
+    early_end.guard(&communicator);
+  }
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
-  ~Guarded() { watch_.guard(nullptr); }
+  ~Guarded() { early_end_.guard(nullptr); }
 
  private:
-  Watch& watch_;
+  EarlyEnd& early_end_;
 };
 
 }  // namespace rondo::tools
