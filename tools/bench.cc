@@ -73,7 +73,7 @@ int be_rank(const BenchOptions& options, const PlaceInfo& place) {
     if (place.rank == 0) say("rondo bench: {}\n", error.what());
     return exit_usage;
   } catch (const Error& error) {
-    // Only a EarlyEnd aborts a communicator of the benchmark.
+    // Only an EarlyEnd aborts a communicator of the benchmark.
     if (error.code() == Errc::aborted || early_end.has_come())
       return end_early(early_end, place, error);
     say("rondo bench: rank {}: {}\n", place.rank, error.what());

@@ -36,13 +36,19 @@ std::string describe_end(int signal) {
 }
 
 EarlyEnd::EarlyEnd(bool watches_output)
-    : quit_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      watches_output_(watches_output && has_reader(STDOUT_FILENO)) {
-  if (!quit_) throw std::system_error(errno, std::generic_category(), "eventfd");
-  thread_ = std::thread([this] { run(); });
+    : watches_output_(watches_output && has_reader(STDOUT_FILENO)) {
+  try {
+    signals_.emplace(SignalQueue::Of::user);
+    quit_ = base::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!quit_) throw std::system_error(errno, std::generic_category(), "eventfd");
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    signals_.reset();
+  }
 }
 
 EarlyEnd::~EarlyEnd() {
+  if (!thread_.joinable()) return;
   ::eventfd_write(quit_.get(), 1);
   thread_.join();
 }
@@ -56,7 +62,7 @@ void EarlyEnd::guard(Communicator* communicator) {
 bool EarlyEnd::wait(int milliseconds) {
   const bool output = watches_output_ && !closed_;
   std::array<pollfd, 3> watched{{{quit_.get(), POLLIN, 0},
-                                 {signals_.descriptor(), POLLIN, 0},
+                                 {signals_->descriptor(), POLLIN, 0},
                                  {output ? STDOUT_FILENO : -1, 0, 0}}};
   ::poll(watched.data(), watched.size(), milliseconds);
   if (watched[0].revents != 0) return false;
@@ -66,7 +72,7 @@ bool EarlyEnd::wait(int milliseconds) {
 }
 
 void EarlyEnd::take_signal() {
-  const auto info = signals_.take();
+  const auto info = signals_->take();
   if (!info) return;
   const int signal = static_cast<int>(info->ssi_signo);
   const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -25,8 +26,9 @@ namespace rondo::tools {
 // Make it in the main thread, before other threads. Its functions are thread-safe.
 class EarlyEnd {
  public:
-  // watches_output: this process writes the standard output of the run. Throws std::system_error
-  // when the system has no descriptor or thread.
+  // watches_output: this process writes the standard output of the run. Without a descriptor or a
+  // thread for it, it does nothing: signals end the process at once, and connect(), which needs
+  // more of both, tells all ranks.
   explicit EarlyEnd(bool watches_output);
   EarlyEnd(const EarlyEnd&) = delete;
   EarlyEnd& operator=(const EarlyEnd&) = delete;
@@ -48,7 +50,7 @@ class EarlyEnd {
   void take_signal();
   void abort();
 
-  SignalQueue signals_{SignalQueue::Of::user};
+  std::optional<SignalQueue> signals_;
   base::FileDescriptor quit_;
   const bool watches_output_;
   Stop stop_;

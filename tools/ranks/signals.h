@@ -15,8 +15,8 @@ namespace rondo::tools {
 // Delivers SIGINT, SIGTERM and SIGHUP, and with children also SIGCHLD, through a descriptor; the
 // destructor restores their old handling. A signal that was ignored before (nohup ignores SIGHUP)
 // stays ignored, except for SIGCHLD. It blocks the signals in the calling thread, and in threads
-// that this one makes later, so the process must have no other. Throws std::system_error when there
-// is no descriptor.
+// that this one makes later, so the process must have no other. Throws std::system_error, and has
+// changed nothing, when there is no descriptor.
 class SignalQueue {
  public:
   enum class Of : unsigned char { user, user_and_children };
@@ -24,19 +24,19 @@ class SignalQueue {
   explicit SignalQueue(Of of) : children_(of == Of::user_and_children) {
     sigset_t set;
     ::sigemptyset(&set);
+    if (children_) ::sigaddset(&set, SIGCHLD);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP})
+      if (!is_ignored(signal)) ::sigaddset(&set, signal);
+    descriptor_ = base::FileDescriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (!descriptor_) throw std::system_error(errno, std::generic_category(), "signalfd");
     if (children_) {
       // The parent may have left SIGCHLD ignored: then children leave neither a signal nor a
       // status.
       struct sigaction standard {};
       standard.sa_handler = SIG_DFL;
       ::sigaction(SIGCHLD, &standard, &child_before_);
-      ::sigaddset(&set, SIGCHLD);
     }
-    for (int signal : {SIGINT, SIGTERM, SIGHUP})
-      if (!is_ignored(signal)) ::sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
-    descriptor_ = base::FileDescriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-    if (!descriptor_) throw std::system_error(errno, std::generic_category(), "signalfd");
   }
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
