@@ -32,12 +32,12 @@ class TagCounts {
 
   // tag: ends with 0. Most calls have the tag of the one before.
   Entry& of(const char (&tag)[tag_bytes]) noexcept {
-    if (std::strcmp(newest_->tag, tag) == 0 && newest_ != &entries_.back()) return *newest_;
-    for (std::size_t i = 0; i < used_; ++i)
-      if (std::strcmp(entries_[i].tag, tag) == 0) return *(newest_ = &entries_[i]);
-    if (used_ == entries_.size() - 1) return *(newest_ = &entries_.back());
+    if (newest_ != last && std::strcmp(entries_[newest_].tag, tag) == 0) return entries_[newest_];
+    for (newest_ = 0; newest_ < used_; ++newest_)
+      if (std::strcmp(entries_[newest_].tag, tag) == 0) return entries_[newest_];
+    if (used_ == last) return entries_[newest_ = last];
     std::memcpy(entries_[used_].tag, tag, tag_bytes);
-    return *(newest_ = &entries_[used_++]);
+    return entries_[newest_ = used_++];
   }
   void count(const char (&tag)[tag_bytes], std::size_t kind) noexcept {
     ++of(tag).operations[kind];
@@ -47,9 +47,11 @@ class TagCounts {
   const Entry& other() const noexcept { return entries_.back(); }
 
  private:
-  std::array<Entry, 1 + most_tags + 1> entries_{};
+  static constexpr std::size_t last = 1 + most_tags;
+
+  std::array<Entry, last + 1> entries_{};
   std::size_t used_ = 1;
-  Entry* newest_ = entries_.data();
+  std::size_t newest_ = 0;
 };
 
 }  // namespace rondo::engine
