@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 #include "handles.h"
 #include "quiet.h"
@@ -48,6 +49,7 @@ struct Modules {
   std::map<std::string, Kernel> kernels{
       {"fake_fill", {fill_kernel, {sizeof(Address), sizeof(std::uint64_t), 1}}}};
   std::deque<rondo::device::ModuleObject> all;
+  std::unordered_map<FunctionHandle, ModuleHandle> owners;  // of all functions
 
   bool is_module(ModuleHandle module) {
     for (auto& each : all)
@@ -55,10 +57,8 @@ struct Modules {
     return false;
   }
   bool is_function(FunctionHandle function) {
-    for (auto& module : all)
-      for (auto& each : module.functions)
-        if (&each == function) return !module.unloaded;
-    return false;
+    const auto found = owners.find(function);
+    return found != owners.end() && !found->second->unloaded;
   }
 };
 Modules& modules() {
@@ -114,6 +114,7 @@ Status find_function(FunctionHandle* function, ModuleHandle module, const char* 
   made.context = module->context;
   made.run = kernel->second.run;
   made.parameter_bytes = kernel->second.parameter_bytes;
+  modules().owners[&made] = module;
   *function = &made;
   return 0;
 }

@@ -15,7 +15,6 @@ struct rondo::device::FunctionObject {
   ContextHandle context = nullptr;
   RondoFakeKernel* run = nullptr;
   std::vector<std::size_t> parameter_bytes;
-  bool unloaded = false;
 };
 
 namespace fake {
