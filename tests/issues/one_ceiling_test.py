@@ -64,7 +64,7 @@ class OneCeiling(unittest.TestCase):
                         if row["in_place"]:
                             continue
                         rate = bytes_moved * row["bytes"] / row["p50_us"] / 1e3
-                        self.assertAlmostEqual(row["ceiling_percent"], 100 * rate / row["ceiling"], delta=1e-3 * rate + 1e-6)
+                        self.assertAlmostEqual(row["ceiling_percent"], 100 * rate / row["ceiling"], delta=1e-3 * rate + 6e-4)  # it has three places
 
     def test_sockets(self):
         table, results = self.measured("--transport", "tcp", ranks=3)
