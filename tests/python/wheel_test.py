@@ -59,8 +59,8 @@ def environment(source):
 
 
 def build(source, build_folder, tools, folder):
-    """Builds the wheel into a folder and returns its path. Unoptimized and without kernels for GPUs, which
-    other tests have: that is a quarter of the time."""
+    """Builds the wheel into a folder and returns its path. Unoptimized, which is a third of the time, and
+    without kernels for GPUs, which other tests have."""
     variables = {**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}"}
     command = [tools / "bin/python", "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", f"--config-settings=build-dir={build_folder}",
                "--config-settings=setup-args=-Doptimization=0", "--config-settings=setup-args=-Drondo:optimization=0",
