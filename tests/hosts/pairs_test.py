@@ -91,8 +91,11 @@ class Eight(unittest.TestCase):
         again = {(row["from_rank"], row["to_rank"]) for row in rows if row["measured_again"] == 2}
         self.assertIn((SLOW, FAR), again)
         self.assertEqual({row["outlier"] for row in first}, {None})
-        self.assertEqual({row["outlier"] for row in rows if (row["from_rank"], row["to_rank"], row["measured_again"]) == (SENDER, RECEIVER, 2)},
-                         {"bandwidth"})
+        # A busy machine may make its first latencies long, too; the last row has the best of all.
+        after = [row["outlier"] or "" for row in rows
+                 if (row["from_rank"], row["to_rank"]) == (SENDER, RECEIVER) and row["measured_again"] >= 2]
+        self.assertTrue(all("bandwidth" in outlier for outlier in after), after)
+        self.assertEqual(after[-1], "bandwidth")
         self.assertIn((RECEIVER, SENDER), again)
         self.assertEqual(table[0].split(","), list(rows[0]))
         self.assertEqual(len(table), 1 + len(rows))
