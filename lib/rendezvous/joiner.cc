@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include <rondo/error.h>
 
@@ -49,7 +50,7 @@ class Joiner {
 
   JoinResult run() {
     milliseconds pause = first_pause;
-    std::string obstacle = "there was no time to look for it";
+    std::optional<std::string> obstacle;
     while (base::Clock::now() < deadline_) {
       try {
         return attempt();
@@ -59,17 +60,23 @@ class Joiner {
       pause_until(std::min(deadline_, base::after(base::Clock::now(), pause)));
       pause = std::min(longest_pause, pause * 3 / 2);
     }
-    throw Error(Errc::deadline_exceeded,
-                prefix() + " within " +
-                    describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                    ": rank 0 was not found: " + obstacle +
-                    "; start rank 0, or check that this is its address");
+    throw Error(
+        Errc::deadline_exceeded,
+        late() + (obstacle ? "rank 0 was not found: " + *obstacle +
+                                 "; start rank 0, or check that this is its address"
+                           : std::string("its time was over before it looked for rank 0; find out "
+                                         "what held it up, or give it longer (connect_deadline)")));
   }
 
  private:
   std::string prefix() const {
     return "rank " + std::to_string(place_.rank) + " could not join the " +
            std::to_string(place_.size) + " ranks at " + url_;
+  }
+
+  std::string late() const {
+    return prefix() + " within " +
+           describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) + ": ";
   }
 
   [[noreturn]] void refuse(Errc code, const std::string& why) const {
@@ -212,10 +219,8 @@ class Joiner {
     for (bool first = true; first || result.records.size() < expected; first = false) {
       auto message = next_message(stream, until);
       if (!message && !stream.ended()) {
-        throw Error(Errc::deadline_exceeded,
-                    prefix() + " within " +
-                        describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                        ": rank 0 at " + stream.peer() + " accepted it and then stopped answering");
+        throw Error(Errc::deadline_exceeded, late() + "rank 0 at " + stream.peer() +
+                                                 " accepted it and then stopped answering");
       }
       if (!message && stream.code() == Errc::authentication)
         refuse(Errc::authentication, "rank 0 at " + stream.peer() + ": " + stream.why());
