@@ -201,15 +201,18 @@ TEST_CASE("a path is broken: it is named") {
           "path 2 of 2, 127.0.0.1 -> 127.0.0.1 (lo): "
           "the peer closed the connection in the middle of a frame");
   }
-  SECTION("closed between two pieces") {
+  SECTION("closed between two pieces, or behind bytes that wait for others") {
+    const int behind = GENERATE(0, 1, 2);
+    if (behind == 1) played.piece(1, 0, 2, 7, bytes);
+    if (behind == 2) played.piece(1, 1, 0, 8, 16);
     played.sockets[1].reset();
     REQUIRE(played.breaks());
     CHECK(played.what() ==
           "path 2 of 2, 127.0.0.1 -> 127.0.0.1 (lo): the peer closed this connection alone");
   }
+  REQUIRE(played.node.broken_links.size() == 1);
   CHECK_FALSE(played.node.broken_links[0].clean);
   CHECK(played.node.broken_links[0].code == Errc::peer_lost);
-  CHECK(played.node.broken_links.size() == 1);
 }
 
 TEST_CASE("what a peer said before it left is heard, however its paths end") {
@@ -227,6 +230,20 @@ TEST_CASE("what a peer said before it left is heard, however its paths end") {
   CHECK(played.node.frames == 1);
   CHECK(played.node.broken_links[0].clean);
   CHECK(played.what() == "the peer closed the connection");
+}
+
+TEST_CASE("while nothing is awaited, a path may end long before the others") {
+  PlayedPeer played;
+  played.piece(1, 1, 0, 8, 16);
+  played.sockets[1].reset();
+  CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 1'000));
+  played.piece(0, 0, 0, 7, 16);
+  played.sockets[0].reset();
+  played.node.expect(1, transports::Lane::bulk, {7, 16, true});
+  played.node.expect(1, transports::Lane::bulk, {8, 16, true});
+  REQUIRE(played.breaks());
+  CHECK(played.node.frames == 2);
+  CHECK(played.node.broken_links[0].clean);
 }
 
 TEST_CASE("a connection that has no place in the link is refused") {

@@ -48,9 +48,17 @@ bool StripedReceiver::has_work() const noexcept {
 }
 
 std::optional<std::size_t> StripedReceiver::closed_alone() const noexcept {
-  const auto closed = std::ranges::find_if(paths_, [](const Path& path) { return path.closed; });
+  const auto closed = std::ranges::find_if(paths_, [&](const Path& path) {
+    return path.closed || (path.hung_up && waits_for_others(path));
+  });
   if (closed == paths_.end() || end_) return std::nullopt;
   return static_cast<std::size_t>(closed - paths_.begin());
+}
+
+bool StripedReceiver::waits_for_others(const Path& path) const noexcept {
+  if (!path.known) return false;
+  if (path.piece.sequence != sequence_) return expecting_ || frames_.accepted();
+  return frames_.accepted() && !frames_.placed() && path.piece.index != next_index_;
 }
 
 bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {

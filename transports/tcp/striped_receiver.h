@@ -79,6 +79,9 @@ class StripedReceiver {
     bool flagged() const noexcept { return (readable || hung_up) && !closed; }
   };
 
+  // True when what comes next on this path may not be taken before bytes of the others that are
+  // awaited. An end behind it is then not read.
+  bool waits_for_others(const Path& path) const noexcept;
   bool look(transports::Link& link, transports::Sink& sink, bool ask);
   bool drain(Path& path, transports::Link& link, transports::Sink& sink, bool ask);
   bool find_piece(Path& path, bool ask, bool& moved);
