@@ -87,8 +87,11 @@ struct PlayedPeer {
              std::size_t bytes) {
     const transports::Blob payload = payload_of(number, bytes);
     const tcp::PiecePlace place = tcp::place_of(index, bytes);
-    send_all(sockets[path], tcp::encode(tcp::Piece{sequence, index, header_of(number)}));
-    send_all(sockets[path], std::span(payload).subspan(place.offset, place.bytes));
+    const auto head = tcp::encode(tcp::Piece{sequence, index, header_of(number)});
+    transports::Blob whole(head.begin(), head.end());
+    const auto part = std::span(payload).subspan(place.offset, place.bytes);
+    whole.insert(whole.end(), part.begin(), part.end());
+    send_all(sockets[path], whole);
   }
 
   template <class Done>
@@ -243,6 +246,43 @@ TEST_CASE("while nothing is awaited, a path may end long before the others") {
   played.node.expect(1, transports::Lane::bulk, {8, 16, true});
   REQUIRE(played.breaks());
   CHECK(played.node.frames == 2);
+  CHECK(played.node.broken_links[0].clean);
+}
+
+TEST_CASE("what came while nobody drove the link is heard before a path is taken for lost") {
+  PlayedPeer played;
+  const auto away = [] { std::this_thread::sleep_for(std::chrono::milliseconds(700)); };
+  played.node.expect(1, transports::Lane::bulk, {7, 16, true});
+  int frames = 2;
+  std::size_t first = 1;  // the path that ends first
+  SECTION("it waited for the end of a path") {
+    first = GENERATE(0u, 1u);
+    if (GENERATE(true, false)) {
+      played.piece(first, 1, 0, 8, 16);
+      played.node.expect(1, transports::Lane::bulk, {8, 16, true});
+    } else {
+      frames = 1;
+    }
+    played.sockets[first].reset();
+    CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 100));
+    played.piece(1 - first, 0, 0, 7, 16);
+    if (GENERATE(true, false)) played.sockets[1 - first].reset();
+    away();
+  }
+  SECTION("it had just received what it waited for") {
+    played.piece(1, 1, 0, 8, 16);
+    played.sockets[1].reset();
+    played.piece(0, 0, 0, 7, 16);
+    (void)played.node.transport().prepare_sleep();
+    REQUIRE(played.until([&] { return played.node.frames == 1; }));
+    away();
+    CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 50));
+    played.node.expect(1, transports::Lane::bulk, {8, 16, true});
+  }
+  CHECK(played.until([&] { return played.node.frames == frames; }));
+  played.sockets[1 - first].reset();
+  REQUIRE(played.breaks());
+  CHECK(played.node.frames == frames);
   CHECK(played.node.broken_links[0].clean);
 }
 

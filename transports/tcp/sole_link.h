@@ -34,7 +34,7 @@ class SoleLink final : public TcpLink, private Watched {
   void pace(base::TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
   void halt() noexcept override;
   bool leave(bool at_once) noexcept override;
-  void reminded(transports::Sink&) override {}
+  void reminded() noexcept override {}
   void interface_lost(transports::Sink& sink, std::string_view interface,
                       std::string_view what) override;
   void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) override;

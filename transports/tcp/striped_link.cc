@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/text.h"
 #include "transports/connect/socket.h"
@@ -135,13 +136,13 @@ void StripedLink::pace(base::TimePoint now, bool restrained) noexcept {
     if (path.socket) path.pace.pace(now, restrained);
 }
 
-void StripedLink::reminded(transports::Sink& sink) {
-  const auto path = doubtful();
+bool StripedLink::judge_doubtful(transports::Sink& sink) {
+  if (!std::exchange(reminder_due_, false)) return false;
   reminder_asked_ = false;
-  if (!open() || !path) return;
-  if (moved_since_) return watch_doubtful();
-  const std::string what = on_path(*path, "the peer closed this connection alone");
-  break_off(sink, Errc::peer_lost, what, false);
+  const auto path = doubtful();
+  if (!path || moved_since_ || receiver_.end()) return false;
+  break_off(sink, Errc::peer_lost, on_path(*path, "the peer closed this connection alone"), false);
+  return true;
 }
 
 // The other paths stay open until the link is destroyed, because their end would reach the peer
@@ -158,7 +159,7 @@ void StripedLink::interface_lost(transports::Sink& sink, std::string_view interf
 
 bool StripedLink::has_work() const noexcept {
   if (!open()) return false;
-  if (!reminder_asked_ && doubtful()) return true;
+  if (reminder_due_ || (!reminder_asked_ && doubtful())) return true;
   if (state_ != State::open) return false;
   const auto& failure = sender_.failure();
   return sender_.has_work() || (failure && failure->error != EPIPE) || receiver_.has_work() ||
@@ -173,6 +174,7 @@ bool StripedLink::progress(transports::Sink& sink, bool direct) {
   }
   if (state_ == State::broken) return moved;
   moved_since_ = moved_since_ || moved;
+  if (judge_doubtful(sink)) return true;
   const auto& end = receiver_.end();
   const auto& failure = sender_.failure();
   const bool closed_before = failure && failure->error == EPIPE;

@@ -38,7 +38,8 @@ class StripedLink final : public TcpLink {
   void pace(base::TimePoint now, bool restrained) noexcept override;
   void halt() noexcept override;
   bool leave(bool at_once) noexcept override;
-  void reminded(transports::Sink& sink) override;
+  // Nobody may have driven the link since it asked, so progress() first looks at what has come.
+  void reminded() noexcept override { reminder_due_ = true; }
   void interface_lost(transports::Sink& sink, std::string_view interface,
                       std::string_view what) override;
   void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) override;
@@ -64,6 +65,9 @@ class StripedLink final : public TcpLink {
   // A path that seems to have been closed alone, or that was closed before all paths were open.
   std::optional<std::size_t> doubtful() const noexcept;
   void watch_doubtful();
+  // Ends the link when a path is doubtful and no byte has come since the reminder was asked for.
+  // Returns whether it did.
+  bool judge_doubtful(transports::Sink& sink);
 
   const int peer_;
   const transports::Lane lane_;
@@ -74,7 +78,7 @@ class StripedLink final : public TcpLink {
   std::size_t attached_ = 0;
   StripedSender sender_;
   StripedReceiver receiver_;
-  bool reminder_asked_ = false, moved_since_ = false;
+  bool reminder_asked_ = false, reminder_due_ = false, moved_since_ = false;
 };
 
 }  // namespace rondo::tcp

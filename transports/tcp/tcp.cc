@@ -246,7 +246,8 @@ void Tcp::adopt(transports::Sink& sink) {
     TcpLink& link = this->link(event.peer, lane);
     switch (event.kind) {
       case connect::Event::Kind::reminder:
-        link.reminded(sink);
+        link.reminded();
+        calls_ = refresh_interval;  // so the link sees all that has come meanwhile
         break;
       case connect::Event::Kind::failed:
         link.break_off(sink, event.code, event.what, false);

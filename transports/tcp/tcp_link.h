@@ -42,7 +42,7 @@ class TcpLink : public transports::Link {
   // they are closed.
   virtual bool leave(bool at_once) noexcept = 0;
   // The reminder has come that the link asked connect::Connections::remind for.
-  virtual void reminded(transports::Sink& sink) = 0;
+  virtual void reminded() noexcept = 0;
   // An interface of this host is down. Ends the link if one of its connections runs over it.
   virtual void interface_lost(transports::Sink& sink, std::string_view interface,
                               std::string_view what) = 0;
