@@ -70,7 +70,10 @@ int fork_child(rondo::Communicator c, const std::string& folder) {
   if (child == 0) {
     char byte;
     ::close(go[1]);
-    return ::read(go[0], &byte, 1) == 0 ? 0 : 3;  // when the parent has closed its end
+    const bool closed = ::read(go[0], &byte, 1) == 0;  // when the parent has closed its end
+    { const rondo::Communicator inherited = std::move(c); }
+    // Without a check for leaks, which would miss the threads that the parent has.
+    ::_exit(closed ? 0 : 3);
   }
   { const rondo::Communicator ended = std::move(c); }
   for (const auto& file : std::filesystem::directory_iterator(folder))
