@@ -3,8 +3,8 @@
 
     summary.py [--also-failed=N] [--also-passed=N] TESTLOG.json...
 
-Above that line it names each program that failed, with the end of its output: a machine that runs
-the tests may keep only the last lines that they print.
+Above that line it names each program that failed, with the end of its output (and the beginning of
+long errors): a machine that runs the tests may keep only the last lines that they print.
 
 A Catch2 program counts as its test cases, any other test as one. A program that fails counts at
 least one failure, whatever it printed (a crash after the last case, a leak, a timeout). So does a
@@ -48,10 +48,15 @@ def read_log(path):
         return [json.loads(line) for line in log if line.strip()]
 
 
-def end_of(test, most_lines=40):
-    """The last lines of what the test printed, indented."""
-    lines = [line for stream in ("stdout", "stderr") for line in (test.get(stream) or "").splitlines()]
-    return "".join(f"    {line}\n" for line in lines[-most_lines:])
+def end_of(test, most_lines=40, first_lines=10):
+    """The last lines of what the test printed, indented. Of a long text of errors the first lines
+    too: a sanitizer's report of how a program ended comes after the program's own words."""
+    output, errors = ((test.get(stream) or "").splitlines() for stream in ("stdout", "stderr"))
+    if len(errors) > most_lines:
+        lines = [*errors[:first_lines], "[...]", *errors[first_lines - most_lines + 1:]]
+    else:
+        lines = [*output, *errors][-most_lines:]
+    return "".join(f"    {line}\n" for line in lines)
 
 
 def main(arguments):

@@ -57,6 +57,12 @@ class SummaryTest(unittest.TestCase):
         self.assertIn("FAILED: rondo / made up (fail, 0.1 s)", lines[0])
         self.assertEqual([line.strip() for line in lines[1:-1]], [f"line {number}" for number in range(61, 100)] + ["why"])
 
+    def test_long_errors_have_their_beginning_too(self):
+        errors = "".join(f"error {number}\n" for number in range(100))
+        lines = self.printed([{**log_line("FAIL", "output\n"), "stderr": errors}])
+        self.assertEqual([line.strip() for line in lines[1:-1]],
+                         [f"error {number}" for number in range(10)] + ["[...]"] + [f"error {number}" for number in range(71, 100)])
+
     def test_counted_elsewhere(self):
         self.assertEqual(self.closing_line([log_line("OK")], "--also-passed=2"), "3 passed, 0 failed")
         self.assertEqual(self.closing_line([log_line("OK")], "--also-failed=2"), "1 passed, 2 failed")

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "call.h"
 #include "executor.h"
 #include "handles.h"
 #include "quiet.h"
@@ -53,7 +54,7 @@ Status destroy_event(EventHandle event) {
 }
 
 Status record_event(EventHandle event, StreamHandle stream) {
-  auto record = std::make_shared<Record>();
+  auto record = std::make_shared<Record>(stream->context);
   std::shared_ptr<Record> before;
   if (!latest_record(event, &before) || event->context != stream->context) return invalid_handle;
   if (const Status status = executor().enqueue(stream, std::make_unique<RecordWork>(record));
@@ -68,8 +69,15 @@ Status query_event(EventHandle event) {
   std::shared_ptr<Record> record;
   if (!latest_record(event, &record)) return invalid_handle;
   if (record == nullptr) return 0;
-  const Seen seen;
-  return record->status.load(std::memory_order_acquire);
+  Status status = 0;
+  {
+    const Seen seen;
+    status = record->status.load(std::memory_order_acquire);
+  }
+  // Work that was dropped stored nothing for TSan. What came before the error is seen with it.
+  if (status != rondo::device::success && status != rondo::device::not_ready)
+    (void)sticky_error(record->context);
+  return status;
 }
 
 Status wait_for_event(StreamHandle stream, EventHandle event) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "contexts.h"
 #include "control.h"
 #include "memory.h"
 
@@ -15,6 +16,8 @@ namespace fake {
 // The event word: what one cuEventRecord has recorded. The executor stores success when all work
 // before it has ended, or the error that dropped it.
 struct Record {
+  explicit Record(ContextHandle of) : context(of) {}
+  const ContextHandle context;
   std::atomic<Status> status{rondo::device::not_ready};
 };
 
