@@ -48,7 +48,7 @@ def read_log(path):
         return [json.loads(line) for line in log if line.strip()]
 
 
-def end_of(test, most_lines=40, first_lines=10):
+def end_of(test, most_lines=40, first_lines=20):
     """The last lines of what the test printed, indented. Of a long text of errors the first lines
     too: a sanitizer's report of how a program ended comes after the program's own words."""
     output, errors = ((test.get(stream) or "").splitlines() for stream in ("stdout", "stderr"))

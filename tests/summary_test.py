@@ -61,7 +61,7 @@ class SummaryTest(unittest.TestCase):
         errors = "".join(f"error {number}\n" for number in range(100))
         lines = self.printed([{**log_line("FAIL", "output\n"), "stderr": errors}])
         self.assertEqual([line.strip() for line in lines[1:-1]],
-                         [f"error {number}" for number in range(10)] + ["[...]"] + [f"error {number}" for number in range(71, 100)])
+                         [f"error {number}" for number in range(20)] + ["[...]"] + [f"error {number}" for number in range(81, 100)])
 
     def test_counted_elsewhere(self):
         self.assertEqual(self.closing_line([log_line("OK")], "--also-passed=2"), "3 passed, 0 failed")

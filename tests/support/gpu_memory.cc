@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 
@@ -28,7 +29,12 @@ GpuCopier::GpuCopier(const device::Gpu& gpu) : gpu_(gpu), memory_(gpu, step_byte
 
 void GpuCopier::finish() {
   queue_.end_batch();
-  while (!queue_.take_ended()) ::sched_yield();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+  while (!queue_.take_ended()) {
+    if (std::chrono::steady_clock::now() > until)
+      throw std::runtime_error("a GPU has not copied for 60 s");
+    ::sched_yield();
+  }
 }
 
 void GpuCopier::write(device::Address to, std::span<const std::byte> from) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/ranks.h"
 
+#include <pthread.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "lib/connect.h"
+#include "support/threads.h"
 
 namespace rondo::testing {
 
@@ -77,6 +80,7 @@ void run_ranks(int size, std::string_view what, const std::function<void(int)>& 
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
+      ::pthread_setname_np(::pthread_self(), ("rank " + std::to_string(rank)).c_str());
       std::string problem;
       try {
         function(rank);
@@ -86,9 +90,9 @@ void run_ranks(int size, std::string_view what, const std::function<void(int)>& 
       outcome.ended(rank, problem);
     });
   if (!outcome.wait(limit)) {
-    std::fprintf(stderr, "%.*s: after %lld s these ranks have not ended:%s\n%s",
+    std::fprintf(stderr, "%.*s: after %lld s these ranks have not ended:%s\n%s%s",
                  static_cast<int>(what.size()), what.data(), static_cast<long long>(limit.count()),
-                 outcome.hanging().c_str(), outcome.problems().c_str());
+                 outcome.hanging().c_str(), outcome.problems().c_str(), describe_threads().c_str());
     std::abort();
   }
   threads.clear();

@@ -44,7 +44,7 @@ void expect(bool good, Message message) {
 
 // Calls function(rank) on a thread for each rank and waits for all. Throws std::runtime_error with
 // the message of every rank that threw. When a rank has not ended by the limit, its thread cannot
-// be stopped: run_ranks prints which ranks hang and aborts the program.
+// be stopped: run_ranks prints which ranks hang and what all threads do, and aborts the program.
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 

@@ -264,12 +264,16 @@ void Executor::hold(StreamHandle stream) {
   const auto is_running = [&](StreamHandle each) {
     return each->is_running && (stream == nullptr || each == stream);
   };
+  const auto deadline = Clock::now() + std::chrono::seconds(settings().hang_s);
   for (bool running = !on_executor(); running;) {
     const unsigned seen = ended_.load();
     {
       const std::lock_guard lock(mutex_);
       running = std::any_of(live_.begin(), live_.end(), is_running);
     }
+    if (running && Clock::now() > deadline)
+      stop_test("hold: a piece of work has not ended for " + std::to_string(settings().hang_s) +
+                " s");
     if (running) sleep_on(ended_, seen, often);
   }
   see_all_work();
