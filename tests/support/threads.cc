@@ -43,9 +43,11 @@ std::string describe(const std::filesystem::path& task) {
 
 std::string describe_threads() {
   std::string text;
-  std::error_code gone;  // a thread may end meanwhile
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", gone))
-    text += describe(task.path());
+  std::error_code error;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator task("/proc/self/task", error); !error && task != end;
+       task.increment(error))
+    text += describe(task->path());
   return text;
 }
 
