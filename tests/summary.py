@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums up the logs of `meson test`. The last line is "N passed, N failed[, N skipped]".
 
-    summary.py [--also-failed=N] [--also-passed=N] TESTLOG.json...
+    summary.py [--also-failed=N] [--also-passed=N] [--again=COMMAND] TESTLOG.json...
 
 Above that line it names each program that failed, with the end of its output (and the beginning of
-long errors): a machine that runs the tests may keep only the last lines that they print.
+long errors): a machine that runs the tests may keep only the last lines that they print. COMMAND
+and the name of a test repeat it.
 
 A Catch2 program counts as its test cases, any other test as one. A program that fails counts at
 least one failure, whatever it printed (a crash after the last case, a leak, a timeout). So does a
@@ -14,6 +15,7 @@ failed.
 
 import json
 import re
+import shlex
 import sys
 
 ALL_PASSED = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)", re.MULTILINE)
@@ -61,12 +63,16 @@ def end_of(test, most_lines=40, first_lines=20):
 
 def main(arguments):
     passed = failed = skipped = 0
+    again = ""
     for argument in arguments:
         if argument.startswith("--also-failed="):
             failed += int(argument.split("=")[1])
             continue
         if argument.startswith("--also-passed="):
             passed += int(argument.split("=")[1])
+            continue
+        if argument.startswith("--again="):
+            again = argument.split("=", 1)[1]
             continue
         try:
             tests = read_log(argument)
@@ -80,6 +86,8 @@ def main(arguments):
             if counts[1]:
                 print(f"FAILED: {test['name']} ({test['result'].lower()}, {test['duration']:.1f} s): see {argument}")
                 print(end_of(test), end="")
+                if again:
+                    print(f"again: {again} {shlex.quote(test['name'].split(' / ')[-1])}")
             elif counts[2]:
                 print(f"skipped: {test['name']}")
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))

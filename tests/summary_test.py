@@ -57,6 +57,10 @@ class SummaryTest(unittest.TestCase):
         self.assertIn("FAILED: rondo / made up (fail, 0.1 s)", lines[0])
         self.assertEqual([line.strip() for line in lines[1:-1]], [f"line {number}" for number in range(61, 100)] + ["why"])
 
+    def test_a_failure_is_named_with_the_command_that_repeats_it(self):
+        lines = self.printed([log_line("OK"), log_line("FAIL")], "--again=RONDO_TEST_SEED=7 ./dev test")
+        self.assertEqual([line for line in lines if "again" in line], ["again: RONDO_TEST_SEED=7 ./dev test 'made up'"])
+
     def test_long_errors_have_their_beginning_too(self):
         errors = "".join(f"error {number}\n" for number in range(100))
         lines = self.printed([{**log_line("FAIL", "output\n"), "stderr": errors}])

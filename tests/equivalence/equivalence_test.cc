@@ -16,7 +16,7 @@ namespace {
 using train::NormMode;
 
 std::size_t steps(std::size_t most) {
-  return few_cases() ? most * 12 / 100 : most;
+  return few_cases() ? most * 12 / 100 : whole_set() ? most : most / 2;
 }
 
 const std::vector<std::size_t> whole = {16}, even = {4, 4, 4, 4}, uneven = {5, 3, 8, 0};

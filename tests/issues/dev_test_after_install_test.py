@@ -15,6 +15,7 @@ SKIPPED = 77
 
 PROJECT = """project('small', meson_version: '>=1.0')
 if get_option('tests')
+  add_test_setup('change', is_default: true)
   test('the only one', find_program('true'))
 endif
 """
@@ -30,7 +31,8 @@ class DevTest(unittest.TestCase):
         self.tree = pathlib.Path(folder.name) / "tree"
         (self.tree / "tests").mkdir(parents=True)
         shutil.copy(SOURCE / "dev", self.tree / "dev")
-        shutil.copy(SOURCE / "tests" / "summary.py", self.tree / "tests" / "summary.py")
+        for name in "check.sh", "suites.py", "summary.py":
+            shutil.copy(SOURCE / "tests" / name, self.tree / "tests" / name)
         (self.tree / "meson.build").write_text(PROJECT)
         (self.tree / "meson_options.txt").write_text(OPTIONS)
         # This test must not install packages, whatever is missing here.

@@ -86,7 +86,7 @@ TEST_CASE(
                       [&](Communicator& c, int) {
                         for (const DType type : {DType::f16, DType::f8e4m3, DType::f8e5m2})
                           for (const std::size_t count :
-                               {std::size_t{40}, std::size_t{effort() < 100 ? 20'000u : 80'000u}})
+                               {std::size_t{40}, std::size_t{whole_set() ? 80'000u : 5'000u}})
                             check_means(c, type, count);
                       });
   }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks which folder may include which, and the few other rules that a program can check.
+"""Checks which folder may include which, and the few other rules that a program can check. Each folder
+has a row in tests/suites.txt, which says what tests it.
 
     layers.py ROOT      prints each violation as path:line: problem and remedy; exit status 1 if any
 
@@ -14,6 +15,9 @@ import re
 import sys
 
 import definitions
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+import suites  # noqa: E402
 
 ORDER = ["include", "base", "device", "transports", "collectives", "lib"]
 PUBLIC_AND_BASE = ["grad", "bn", "tools", "python"]
@@ -217,6 +221,8 @@ def check_tree(root):
 
 
 if __name__ == "__main__":
-    found, advised = check_tree(pathlib.Path(sys.argv[1]))
-    print("\n".join(advised + (found or ["every include points to the left, every type has one definition"])))
+    top = pathlib.Path(sys.argv[1])
+    found, advised = check_tree(top)
+    found += suites.problems(top, [name for name, _ in source_files(top)])
+    print("\n".join(advised + (found or ["every include points to the left, every type has one definition, every folder has its suites"])))
     sys.exit(1 if found else 0)

@@ -14,6 +14,7 @@
 
 #include "catch.h"
 #include "lib/measure_links.h"
+#include "support/effort.h"
 #include "tests/support/ranks.h"
 
 using namespace rondo;
@@ -194,7 +195,7 @@ TEST_CASE("operations may begin before the other end has seen that the measureme
   setup.over = over;
   setup.options.measure = true;
   setup.options.algorithm = "ring";
-  for (int turn = 0; turn < 15; ++turn)
+  for (int turn = 0; turn < (whole_set() ? 15 : 4); ++turn)
     CHECK_NOTHROW(
         run_communicators(setup, "an operation at once", [&](Communicator& communicator, int) {
           double value = 1;

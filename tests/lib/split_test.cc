@@ -171,7 +171,7 @@ TEST_CASE("a rank that splits where another does not is a mismatch") {
 
 TEST_CASE("splits leave nothing behind") {
   const Over over = GENERATE(Over::tcp, Over::shm);
-  const int rounds = 10 * effort();
+  const int rounds = few_cases() ? 20 : whole_set() ? 1000 : 100;
   CHECK_NOTHROW(run_communicators(setup_of(over, 2), "splits", [&](Communicator& c, int rank) {
     std::size_t descriptors = 0, pages = 0;
     for (int round = 0; round < rounds; ++round) {

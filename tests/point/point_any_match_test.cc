@@ -188,8 +188,8 @@ const base::TimePoint some_time = base::Clock::now() + std::chrono::hours{1};
 }  // namespace
 
 TEST_CASE("receives from any rank and from one match as the model does") {
-  const std::uint64_t seeds = 2000 * static_cast<std::uint64_t>(effort()) / 100;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    if (!drawn(seed)) continue;
     INFO("seed " << seed);
     MatchPlay(seed).run();
   }

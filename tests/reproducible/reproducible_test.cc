@@ -156,6 +156,7 @@ std::string describe(const Call& call) {
 std::vector<Call> calls_of(const Way& way, int size, std::size_t most, std::uint64_t seed) {
   const std::size_t counts[] = {1, 7, 1001, 5003, most_elements};
   Draw draw(seed);
+  std::uint64_t number = seed % 1000 * 1000;
   std::vector<Call> calls;
   const auto algorithm = schedules::parse_algorithm(way.algorithm);
   for (const Collective operation :
@@ -164,7 +165,7 @@ std::vector<Call> calls_of(const Way& way, int size, std::size_t most, std::uint
     if (!planned && !plan::is_reproducible(*algorithm, operation)) continue;
     for (std::size_t type = 0; type < std::size(summed_types); ++type)
       for (std::size_t reduction = 0; reduction < reduction_count; ++reduction) {
-        if (draw(100) >= static_cast<std::uint64_t>(effort())) continue;
+        if (!drawn(++number)) continue;
         const auto n = static_cast<std::uint64_t>(size);
         Call call{operation, type, reduction, std::min(most, counts[draw(5)]),
                   static_cast<int>(draw(n))};
@@ -204,9 +205,9 @@ constexpr Cut cuts[] = {
     {0, 0, most_elements}, {200, 1, 1001}, {4096, 3, 5003}, {50'000, 8, most_elements}};
 
 void check_ways(Over over, bool windows, const std::vector<std::string>& algorithms) {
-  for (const int size : {2, 3, 5, 8})
-    for (const std::string& algorithm : algorithms)
-      for (const Cut& cut : cuts) {
+  for (const std::string& algorithm : algorithms)
+    for (const Cut& cut : cuts)
+      for (const int size : in_turn<int>({2, 3, 5, 8}, algorithm.size() + cut.segment_bytes)) {
         const std::uint64_t seed = mixed(cut.segment_bytes, static_cast<std::uint64_t>(size),
                                          algorithm.size() + 16 * static_cast<std::uint64_t>(over));
         Way way{over, windows, algorithm, cut.segment_bytes, cut.depth, {}};

@@ -194,13 +194,14 @@ std::vector<ScaledCase> cases_of(std::size_t size, std::uint64_t seed) {
   constexpr std::size_t counts[] = {1, 5, 30, 1003, 20'011};
   std::vector<ScaledCase> cases;
   Draw draw(seed);
+  std::uint64_t number = seed % 1000 * 1000;
   for (const Collective operation : {Collective::all_reduce, Collective::reduce,
                                      Collective::reduce_scatter, Collective::reduce_scatter_v})
     for (const DType type : floats)
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean})
         for (const bool exact : {true, false}) {
           if (!exact && size_of(type) == 1) continue;
-          if (draw(100) >= static_cast<std::uint64_t>(effort())) continue;
+          if (!drawn(++number)) continue;
           ScaledCase c{operation,    type,         op,   counts[draw(5)], draw(size), draw(2) == 0,
                        draw(2) == 0, draw(5) != 0, exact};
           if (c.operation != Collective::all_reduce) c.count = std::min<std::size_t>(c.count, 4001);
@@ -225,25 +226,31 @@ void run_cases(const Setup& setup, const std::string& what) {
   }));
 }
 
+void run_setup(Over over, bool windows, const std::string& algorithm, int size, bool hosts) {
+  Setup setup;
+  setup.size = size;
+  setup.over = over;
+  setup.faults.windows = windows;
+  setup.options.algorithm = algorithm;
+  setup.options.segment_bytes = size == 3 ? 512 : 0;
+  // The first host has the most ranks, the last one only one.
+  for (int rank = 0; hosts && rank < size; ++rank)
+    setup.hosts.push_back(rank == size - 1 ? 2 : rank >= (size + 1) / 2 ? 1 : 0);
+  run_cases(setup, std::string(name_of(over)) + (windows ? " with windows, " : ", ") +
+                       std::to_string(size) + " ranks, " +
+                       (algorithm.empty() ? "planner" : algorithm) +
+                       (hosts ? ", several hosts" : ""));
+}
+
 void run_all(Over over, bool windows, const std::vector<std::string>& algorithms) {
-  const int size = GENERATE(1, 2, 3, 4, 8);
-  for (const std::string& algorithm : algorithms)
+  for (std::size_t row = 0; row < algorithms.size(); ++row)
     for (const bool hosts : {false, true}) {
-      if (hosts && (size < 3 || (algorithm != "two_level" && !algorithm.empty()))) continue;
-      if (few_cases() && size == 8 && !algorithm.empty() && algorithm != "two_level") continue;
-      Setup setup;
-      setup.size = size;
-      setup.over = over;
-      setup.faults.windows = windows;
-      setup.options.algorithm = algorithm;
-      setup.options.segment_bytes = size == 3 ? 512 : 0;
-      // The first host has the most ranks, the last one only one.
-      for (int rank = 0; hosts && rank < size; ++rank)
-        setup.hosts.push_back(rank == size - 1 ? 2 : rank >= (size + 1) / 2 ? 1 : 0);
-      run_cases(setup, std::string(name_of(over)) + (windows ? " with windows, " : ", ") +
-                           std::to_string(size) + " ranks, " +
-                           (algorithm.empty() ? "planner" : algorithm) +
-                           (hosts ? ", several hosts" : ""));
+      const std::string& algorithm = algorithms[row];
+      if (hosts && algorithm != "two_level" && !algorithm.empty()) continue;
+      const std::vector<int> sizes = hosts ? std::vector{3, 4, 8} : std::vector{1, 2, 3, 4, 8};
+      for (const int size : in_turn(sizes, row))
+        if (!few_cases() || size < 8 || hosts || algorithm.empty() || algorithm == "two_level")
+          run_setup(over, windows, algorithm, size, hosts);
     }
 }
 

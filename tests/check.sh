@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The tests and checks of ./dev, which sources this file. docs/testing.md explains the two sets of
+# tests, the seed that draws their cases, and the parts of ./dev check.
+
+# Successive commits draw different cases.
+export RONDO_TEST_SEED=${RONDO_TEST_SEED:-$(git rev-list --count HEAD 2>/dev/null || echo 1)}
+# Packages and time limits do not depend on these; run_tests reads them.
+case_set=change   # or all
+suites=()         # those that run; none: all
+wrapper=()        # a command in front of meson test
+logbase=testlog
+again="./dev test"
+
+# ---- running tests ----
+
+# run_kind FOLDER KIND PROCESSES: runs the tests of one kind, where there are some.
+run_kind() {
+  local names
+  mapfile -t names < <(python tests/suites.py names "$1" "$2" "$case_set" "${suites[@]}")
+  ((${#names[@]})) && [[ ${names[0]} ]] || return 0
+  meson_test "$1" "$logbase-$2" --num-processes "$3" "${names[@]}"
+}
+meson_test() {
+  "${wrapper[@]}" meson test -C "$1" --no-rebuild --print-errorlogs --setup "$case_set" --logbase "$2" \
+    ${times:+--wrapper "$PWD/tests/times.py $times"} "${@:3}" || true
+}
+
+# run_tests FOLDER [ARGUMENTS of meson test]: the tests of a set and of some suites, or those that
+# the arguments name. Those that wait run beside those that compute. Ends with "N passed, N failed".
+run_tests() {
+  local folder=$1 logs=()
+  shift
+  rm -f "$folder/meson-logs/$logbase"*.json
+  say "$case_set cases, drawn by RONDO_TEST_SEED=$RONDO_TEST_SEED"
+  if (($#)); then
+    meson_test "$folder" "$logbase" "$@"
+  else
+    run_kind "$folder" waits 6 &
+    run_kind "$folder" computes "$(nproc)"
+    wait
+    run_kind "$folder" alone 1
+  fi
+  mapfile -t logs < <(logs_of "$folder")
+  summary "--again=RONDO_TEST_SEED=$RONDO_TEST_SEED $again" "${logs[@]:-$folder/meson-logs/$logbase.json}"
+}
+build_tests() {
+  setup
+  switch_on tests
+  build
+}
+# Prints the logs of the last run of tests in a folder.
+logs_of() { find "$1/meson-logs" -name "$logbase*.json" 2>/dev/null | sort; }
+
+# summary LOG...: see tests/summary.py.
+summary() { python tests/summary.py "$@"; }
+
+# test [--times] [ARGUMENTS of meson test]; --times: prints how long each program took, and how much
+# of that it computed.
+run_test() {
+  local status=0
+  build_tests
+  if [[ ${1:-} == --times ]]; then
+    shift
+    times=$PWD/build/meson-logs/times.txt
+    rm -f "$times"
+  fi
+  run_tests build "$@" || status=$?
+  [[ -z $times ]] || python tests/times.py --table "$times"
+  return $status
+}
+times=""
+
+# Everything as an ordinary user: root is spared the limits of others.
+unprivileged() {
+  build_tests
+  logbase=unprivileged wrapper=(tests/unprivileged.sh build) again="./dev unprivileged"
+  run_tests build "$@"
+}
+
+# ---- sanitizers ----
+
+# configure_sanitized FOLDER OPTION...: for TSan g++ takes 2.7 times as long as clang++, and ld four
+# times as long as lld. At -O1 tests that compute much take a third of their time at -O0; meson.build
+# says which programs are optimized. A folder from before may have been made another way.
+configure_sanitized() {
+  if [[ -f $1/build.ninja ]] && ! grep -q fuse-ld=lld "$1/build.ninja"; then rm -rf "$1"; fi
+  CXX="$(cached clang++)" CXX_LD=lld configure "$@" -Db_lundef=false -Dbench=false -Doptimization=1 -Ddebug=false \
+    -Dcpp_args='-g1 -fno-omit-frame-pointer'
+}
+# With coverage feedback for fuzzing.
+configure_asan() { configure_sanitized build-asan -Dfuzz=true -Db_sanitize=address,undefined; }
+configure_tsan() { configure_sanitized build-tsan -Db_sanitize=thread; }
+
+# sanitize [--build] [--suites SUITE,...] [asan] [tsan] [NAME...]: builds and tests one of them, or
+# both; --build: only builds. With suites, it builds what these need.
+sanitize() {
+  local names=() only_build="" name status=0 targets tests=()
+  while (($#)); do
+    case $1 in
+      asan | tsan) names+=("$1") ;;
+      --build) only_build=1 ;;
+      --suites) IFS=, read -ra suites <<<"$2" && shift ;;
+      -*) fail "sanitize takes --build, --suites SUITE,..., asan, tsan and names of tests, not '$1'" ;;
+      *) tests+=("$1") ;;
+    esac
+    shift
+  done
+  ((${#names[@]})) || names=(asan tsan)
+  need "${build_packages[@]}" "${test_packages[@]}" "${clang_packages[@]}"
+  for name in "${names[@]}"; do
+    "configure_$name" || return 1
+    targets=()
+    ((${#suites[@]} == 0)) || mapfile -t targets < <(python tests/suites.py targets "build-$name" "$case_set" "${suites[@]}")
+    if ! ninja -C "build-$name" "${targets[@]}"; then
+      status=1
+    elif [[ ! $only_build ]]; then
+      say "tests in build-$name"
+      again="./dev sanitize $name"
+      "test_$name" "${tests[@]}" || status=1
+    fi
+  done
+  return $status
+}
+
+test_asan() { run_tests build-asan "$@"; }
+test_tsan() {
+  # With strong address randomization TSan finds no room for its shadow memory.
+  if setarch -R true 2>/dev/null; then wrapper=(setarch -R); fi
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_tests build-tsan "$@"
+}
+
+fuzz() {
+  local seconds=${1:-60} fuzzers fuzzer name each status=0
+  [[ $seconds =~ ^[1-9][0-9]*$ ]] || fail "fuzz takes a number of seconds, not '$seconds'"
+  need "${build_packages[@]}" "${test_packages[@]}" "${clang_packages[@]}"
+  configure_asan
+  ninja -C build-asan fuzzers
+  mapfile -t fuzzers < <(find build-asan/tests/fuzz -maxdepth 1 -type f -name '*_fuzz')
+  ((${#fuzzers[@]})) || fail "there are no fuzz targets in build-asan"
+  each=$((seconds / ${#fuzzers[@]} > 0 ? seconds / ${#fuzzers[@]} : 1))
+  for fuzzer in "${fuzzers[@]}"; do
+    name=$(basename "$fuzzer" _fuzz)
+    say "fuzzing $name for $each s"
+    # New inputs that it finds stay in the build folder, and the next run starts from them.
+    mkdir -p "build-asan/found/$name"
+    local corpora=("build-asan/found/$name")
+    [[ ! -d tests/fuzz/corpus/$name ]] || corpora+=("tests/fuzz/corpus/$name")
+    "$fuzzer" "-max_total_time=$each" -timeout=5 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
+      "-artifact_prefix=build-asan/$name-" "${corpora[@]}" || { say "$name: fix the defect and keep the input in tests/fuzz/corpus/$name"; status=1; }
+  done
+  return $status
+}
+
+# ---- parts of ./dev check ----
+
+declare -A parts=(
+  [plain]="all cases of the tests that are in no other part"
+  [asan]="every suite under ASan and UBSan"
+  [tsan]="every suite under TSan"
+  [lint]="format, clang-tidy with all checks, definitions of types compared at link time"
+  [unprivileged]="the set change as an ordinary user with 1,024 descriptors"
+  [rdma]="RDMA devices (Soft-RoCE) in virtual machines"
+  [gpu]="all cases of GPU tests over the fake CUDA driver, and ./dev gpu --fake"
+  [hosts]="all cases between hosts (network namespaces) and with launchers"
+  [fuzz]="every decoder fuzzed, five minutes in all"
+  [soak]="random calls and cycles for five minutes, and rounds of faults"
+  [install]="installed library, subproject, wheel"
+  [one-core]="the set change on one core"
+  [mutants]="defects put into the sources on purpose: each must be found"
+)
+part_order=(plain asan tsan lint unprivileged rdma gpu hosts fuzz soak install one-core mutants)
+# Suites of parts of their own; install has tests outside of its folder, which are in check.
+apart=(gpu device hosts launchers fuzz soak install vm mutants)
+
+run_suites() {
+  case_set=all suites=("$@")
+  again="./dev check"
+  build_tests
+  run_tests build
+}
+part_plain() {
+  local all
+  mapfile -t all < <(python tests/suites.py others . "${apart[@]}")
+  run_suites "${all[@]}"
+}
+part_asan() { case_set=all sanitize asan; }
+part_tsan() { case_set=all sanitize tsan; }
+part_lint() {
+  format --check
+  lint
+  # g++ compares the definitions of each type when it links.
+  CXX=$(cached g++) configure build-lto -Db_lto=true -Dtests=false -Dbench=false
+  ninja -C build-lto tools/rondo
+}
+part_unprivileged() { unprivileged; }
+part_rdma() { run_suites vm; }
+part_gpu() { run_suites gpu device && gpu --fake; }
+part_hosts() { run_suites hosts launchers; }
+part_fuzz() { fuzz 300; }
+part_soak() { RONDO_TEST_SOAK_SECONDS=300 RONDO_TEST_ROUNDS=200 run_suites soak faults; }
+part_install() { run_suites install; }
+part_one-core() {
+  build_tests
+  logbase=one-core wrapper=(taskset -c 0) again="taskset -c 0 ./dev test"
+  run_tests build
+}
+part_mutants() { mutants; }
+
+# mutants [N]: applies N mutants that the seed draws, or all with "all".
+mutants() {
+  need "${build_packages[@]}" "${test_packages[@]}"
+  python tests/mutants/mutants.py --build build-mutants --count "${1:-12}" --seed "$RONDO_TEST_SEED"
+}
+
+list_parts() {
+  local part
+  for part in "${part_order[@]}"; do printf '  %-13s %s\n' "$part" "${parts[$part]}"; done
+}
+
+# check [--list] [--resume] [PART...]: runs parts, or all; --resume: those that have not passed on
+# these very sources. Each leaves its output and its result in build/check/.
+check() {
+  local resume="" chosen=() part sources line failed=0 passed=0 skipped=0 status
+  while (($#)); do
+    case $1 in
+      --list) list_parts && return ;;
+      --resume) resume=1 ;;
+      mutants) if [[ ${2:-} =~ ^([0-9]+|all)$ ]]; then mutants "$2"; return; fi; chosen+=(mutants) ;;
+      *) [[ ${parts[$1]:-} ]] || fail "check has no part '$1'; its parts are:"$'\n'"$(list_parts)"
+        chosen+=("$1") ;;
+    esac
+    shift
+  done
+  ((${#chosen[@]})) || chosen=("${part_order[@]}")
+  mkdir -p build-check
+  sources=$({ git rev-parse HEAD; git diff HEAD; echo "$RONDO_TEST_SEED"; } | sha256sum | cut -c1-16)
+  for part in "${chosen[@]}"; do
+    if [[ $resume ]] && grep -qs "^$sources .* 0 failed" "build-check/$part.result"; then
+      say "$part has passed on these sources"
+    else
+      run_part "$part" "$sources"
+    fi
+  done
+  say "parts, with seed $RONDO_TEST_SEED"
+  for part in "${chosen[@]}"; do
+    line=$(cat "build-check/$part.result")
+    printf '  %-13s %s\n' "$part" "${line#* }"
+    [[ $line =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)? ]]
+    ((passed += BASH_REMATCH[1], failed += BASH_REMATCH[2], skipped += ${BASH_REMATCH[4]:-0})) || true
+  done
+  echo "$passed passed, $failed failed$( ((skipped)) && echo ", $skipped skipped")"
+  ((failed == 0))
+}
+
+# run_part PART SOURCES: shows its output and keeps it in build-check/PART.log. What it counts last is
+# its result; a part that counts nothing is one test.
+run_part() {
+  local started=$SECONDS status=0 line
+  say "==== $1: ${parts[$1]}"
+  ./dev part "$1" 2>&1 | tee "build-check/$1.log" || status=1
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "build-check/$1.log" | tail -n 1) || true
+  if ((status == 0)); then
+    line=${line:-1 passed, 0 failed}
+  elif [[ -z $line || $line == *" 0 failed"* ]]; then
+    line="0 passed, 1 failed"
+  fi
+  echo "$2 $line in $((SECONDS - started)) s" >"build-check/$1.result"
+}
