@@ -3,7 +3,6 @@
 // Direct algorithms on memory of GPUs that ranks reach where it lies: a kernel reads the inputs of
 // all ranks and writes all outputs.
 #include <array>
-#include <barrier>
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -201,7 +200,7 @@ TEST_CASE("registered memory of ranks that fail may go", "[direct]") {
   const StandardError errors;
   for (const int way : {0, 1, 2, 3}) {
     const bool aborts = way % 2 == 0, before_communicator = way / 2 == 1;
-    std::barrier together(2);
+    RankBarrier together(2);
     run_on_gpus(registered_setup(2), "fails", [&](Communicator& c, OnGpu& on) {
       std::optional<Communicator> communicator(std::move(c));
       std::optional<Program> program(std::in_place, *communicator, on, 1'000'000);
@@ -381,7 +380,7 @@ TEST_CASE("a failure ends direct operations on GPUs, and their memory may go", "
   const FakeCuda fake;
   register_device_kernels(fake);
   for (const bool aborts : {false, true}) {
-    std::barrier together(2);
+    RankBarrier together(2);
     run_on_gpus(direct_setup(2), "fails", [&](Communicator& c, OnGpu& on) {
       {
         constexpr std::size_t count = 200'000;
@@ -424,7 +423,7 @@ TEST_CASE("a second GPU that does not reach what is mapped costs speed only", "[
   if (FakeCuda::missing() || gpus_of_tests() < 2) return;
   const FakeCuda fake;
   register_device_kernels(fake);
-  std::barrier together(2);
+  RankBarrier together(2);
   StandardError errors;
   run_on_gpus(direct_setup(2), "second", [&](Communicator& c, OnGpu& on) {
     OnGpu other(1 - on.gpu().ordinal());

@@ -3,7 +3,6 @@
 // Faults of the driver and of the GPU, drawn by seeds. Whatever fails: every rank ends, those that
 // fail have one cause, no sum is wrong, nothing is written after the end, and the GPU is usable.
 #include <array>
-#include <barrier>
 #include <cstdlib>
 #include <set>
 
@@ -171,7 +170,7 @@ class Calls {
 };
 
 // Returns the message with which the calls ended; empty when all have succeeded.
-std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, std::barrier<>& together,
+std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, RankBarrier& together,
                       const FakeCuda& fake) {
   Calls calls(c, on, scenario);
   together.arrive_and_wait();  // ranks wait for each other no longer than their deadlines
@@ -205,7 +204,7 @@ void run_seed(std::uint64_t seed) {
   std::set<std::string> causes;
   INFO("seed " << seed);
   const auto size = static_cast<std::size_t>(scenario.setup.size);
-  std::barrier together(scenario.setup.size);
+  RankBarrier together(scenario.setup.size);
   std::vector<std::unique_ptr<OnGpu>> on(size);
   for (std::size_t rank = 0; rank < size; ++rank)
     on[rank] = std::make_unique<OnGpu>(static_cast<int>(rank % 2));
@@ -280,7 +279,7 @@ TEST_CASE("a GPU is usable after a failure of a communicator") {
     Setup setup;
     setup.size = 3;
     setup.options.deadline = 400ms;
-    std::barrier together(setup.size);
+    RankBarrier together(setup.size);
     run_on_gpus(setup, "fails", [&](Communicator& c, OnGpu& on) {
       GpuFloats values(on, 30'000, 1);
       together.arrive_and_wait();

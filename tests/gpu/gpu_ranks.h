@@ -4,7 +4,6 @@
 // real one.
 #pragma once
 
-#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -189,7 +188,7 @@ void abort_beside_a_held_stream(const Setup& setup, std::string_view what, Befor
                                 AfterTheEnd after) {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  std::barrier together(2);
+  RankBarrier together(2);
   run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     device::Event mark(on.gpu());

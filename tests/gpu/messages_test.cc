@@ -2,7 +2,6 @@
 //
 // Messages between memory of GPUs, or between a GPU and host memory.
 #include <array>
-#include <barrier>
 #include <deque>
 #include <optional>
 
@@ -152,7 +151,7 @@ TEST_CASE("long messages from a GPU over several connections") {
 TEST_CASE("nothing is stored after a receive has failed") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  std::barrier together(2);
+  RankBarrier together(2);
   CHECK_NOTHROW(run_on_gpus(point_setup(Over::mem, 2), "late", [&](Communicator& c, OnGpu& on) {
     Place memory(on, Octets(1000, c.rank() == 0 ? 5 : 77), true);
     Work work;

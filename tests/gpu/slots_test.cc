@@ -203,7 +203,7 @@ TEST_CASE("slots of GPUs are made when calls need them, and reported", "[slots]"
   const FakeCuda fake;
   register_device_kernels(fake);
   constexpr std::size_t slots = std::size_t{4} * 8 << 10;
-  std::barrier together(2);
+  RankBarrier together(2);
   run_on_gpus(direct_setup(2), "made", [&](Communicator& c, OnGpu& on) {
     GpuFloats small(on, 1000, 1), large(on, a_few_chunks, 1);
     for (int i = 0; i < 20; ++i) c.all_reduce(small.buffer(), small.buffer(), ReduceOp::max).wait();
@@ -250,7 +250,7 @@ TEST_CASE("a rank without slots of GPUs costs speed only", "[slots]") {
         "cuMemGetAllocationGranularity", "cuDeviceCanAccessPeer"})
     for (unsigned nth = 1; nth <= 3; ++nth) {
       INFO(function << ", call " << nth);
-      std::barrier together(2);
+      RankBarrier together(2);
       const StandardError errors;
       bool failed = false, has_slots = false;
       run_on_gpus(direct_setup(2), function, [&](Communicator& c, OnGpu& on) {
@@ -310,7 +310,7 @@ TEST_CASE("a GPU that hangs in a direct call is named at the deadline", "[slots]
   Setup setup = direct_setup(2);
   setup.options.deadline = short_deadline;
   Together all(2);
-  std::barrier together(2);
+  RankBarrier together(2);
   run_on_gpus(setup, "hangs", [&](Communicator& c, OnGpu& on) {
     all.warm_up(c, on);
     GpuFloats values(on, 4'000'000, 1);
@@ -343,7 +343,7 @@ TEST_CASE("a failure ends operations that go through slots of GPUs", "[slots]") 
   register_device_kernels(fake);
   for (unsigned nth = 0; nth < 12; ++nth) {
     Together all(2);
-    std::barrier together(2);
+    RankBarrier together(2);
     run_on_gpus(direct_setup(2), "fails", [&](Communicator& c, OnGpu& on) {
       all.warm_up(c, on);
       {

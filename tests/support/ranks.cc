@@ -100,6 +100,18 @@ void run_ranks(int size, std::string_view what, const std::function<void(int)>& 
     throw std::runtime_error(std::string(what) + ":\n" + outcome.problems());
 }
 
+void RankBarrier::arrive_and_wait() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t round = round_;
+  if (++arrived_ == size_) {
+    arrived_ = 0;
+    ++round_;
+    changed_.notify_all();
+  } else if (!changed_.wait_for(lock, std::chrono::seconds{60}, [&] { return round_ != round; })) {
+    throw std::runtime_error("another rank has not come to the barrier of this test");
+  }
+}
+
 namespace {
 
 // Makes a mem fabric for each communicator of a job. Thread-safe.

@@ -48,6 +48,22 @@ void expect(bool good, Message message) {
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 
+// A barrier for the ranks of a run, which may be used again. A rank that has failed does not come:
+// after half of the time that run_ranks gives, the others throw std::runtime_error, so that the run
+// ends with what the failed rank said. Thread-safe.
+class RankBarrier {
+ public:
+  explicit RankBarrier(int size) : size_(size) {}
+  void arrive_and_wait();
+
+ private:
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0;
+  std::uint64_t round_ = 0;
+};
+
 enum class Over { mem, tcp, shm, rdma };
 std::string_view name_of(Over over) noexcept;
 
