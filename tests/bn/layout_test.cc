@@ -2,12 +2,8 @@
 //
 // Activations that say how they lie in memory.
 #include <cmath>
-#include <functional>
 
-#include <rondo/error.h>
-
-#include "bn/reference.h"
-#include "catch.h"
+#include "bn/places.h"
 
 namespace rondo::testing {
 namespace {
@@ -24,9 +20,7 @@ Activations in_layout(Tensor& tensor, TensorLayout layout) {
 TEST_CASE("ranks may have different layouts; all activations of a pass have one") {
   const Batch x = draw_batch(6, layout_channels, 5, 1), dy = draw_batch(6, layout_channels, 5, 2);
   const Reference wanted(x, dy, Numbers(layout_channels, 1.0), Numbers(layout_channels), 1e-5);
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "layouts", [&](Communicator& c, int rank) {
+  run_on_processor(2, "layouts", [&](Communicator& c, int rank) {
     const TensorLayout mine = rank == 0 ? TensorLayout::nhwc : TensorLayout::nchw,
                        other = rank == 0 ? TensorLayout::nchw : TensorLayout::nhwc;
     const auto first = static_cast<std::size_t>(rank) * 2,
@@ -36,15 +30,6 @@ TEST_CASE("ranks may have different layouts; all activations of a pass have one"
     };
     SyncBatchNorm layer(c, layout_channels, {.name = "bn", .type = DType::f64});
     Tensor in = part(x), gradient = part(dy), out = in;
-    const auto refused = [&](const std::string& what, const std::function<void()>& call) {
-      try {
-        call();
-      } catch (const Error& error) {
-        expect(std::string(error.what()).find(what) != std::string::npos, error.what());
-        return;
-      }
-      throw std::runtime_error("not refused: " + what);
-    };
     layer.begin_forward(in_layout(in, mine));
     refused("layer bn: y is ", [&] { layer.end_forward(in_layout(out, other)); });
     layer.end_forward(in_layout(out, mine));
@@ -73,7 +58,7 @@ TEST_CASE("ranks may have different layouts; all activations of a pass have one"
         "frozen");
     refused("the layout of x is neither",
             [&] { layer.begin_forward(in_layout(in, static_cast<TensorLayout>(7))); });
-  }));
+  });
 }
 
 }  // namespace

@@ -112,13 +112,17 @@ class Tensor {
   Tensor(DType type, TensorLayout layout, const Batch& batch, std::size_t first,
          std::size_t samples)
       : Tensor(type, layout, samples, batch.channels, batch.spatial) {
+    pack(batch, first);
+  }
+  Activations view() noexcept {
+    return {bytes_.empty() ? nullptr : bytes_.data(), shape_.samples, shape_.spatial};
+  }
+  // Copies samples of the batch, from `first` on, into the tensor.
+  void pack(const Batch& batch, std::size_t first) {
     for_each([&](std::size_t n, std::size_t c, std::size_t s, std::size_t place) {
       const std::uint64_t bits = encode(type_, batch.values[batch.at(first + n, c, s)]);
       std::memcpy(&bytes_[place * size_of(type_)], &bits, size_of(type_));
     });
-  }
-  Activations view() noexcept {
-    return {bytes_.empty() ? nullptr : bytes_.data(), shape_.samples, shape_.spatial};
   }
   // Copies the tensor into the batch, from sample `first` on.
   void unpack(Batch& batch, std::size_t first) const {
@@ -127,6 +131,7 @@ class Tensor {
     });
   }
   const std::vector<unsigned char>& bytes() const noexcept { return bytes_; }
+  std::vector<unsigned char>& bytes() noexcept { return bytes_; }
 
  private:
   template <class Function>
