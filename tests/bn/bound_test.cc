@@ -96,6 +96,7 @@ void check_bound(Rank& rank, DType type, const Types& of) {
   bound.evaluate(got.x.view(), got.y.view());
   if (exact) expect(wanted.y.bytes() == got.y.bytes(), what + ", evaluation");
   bound.bind_gradients(dgamma.buffer(), dbeta.buffer());
+  expect(bound.gamma_gradient().data == dgamma.buffer().data, "bound gradients");
   const Numbers once = dgamma.values();
   got.forward(bound);
   got.backward(bound);

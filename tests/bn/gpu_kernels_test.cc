@@ -45,17 +45,15 @@ class Placed {
       : tensor_(type, layout, batch, 0, batch.samples),
         shift_(shift),
         memory_((tensor_.bytes().size() + shift) / sizeof(Chunk) + 1) {
-    std::memcpy(data(), tensor_.bytes().data(), tensor_.bytes().size());
+    std::ranges::copy(std::as_bytes(std::span(tensor_.bytes())), data());
   }
-  std::byte* data() noexcept { return reinterpret_cast<std::byte*>(memory_.data()) + shift_; }
+  std::byte* data() noexcept { return memory_.data()->bytes + shift_; }
   Activations view() noexcept {
-    Activations view = tensor_.view();
-    view.data = data();
-    return view;
+    const Activations view = tensor_.view();
+    return {data(), view.samples, view.spatial};
   }
-  Batch read(const Batch& shape) {
-    Batch batch = shape;
-    std::memcpy(tensor_.view().data, data(), tensor_.bytes().size());
+  Batch read(Batch batch) {
+    std::memcpy(tensor_.bytes().data(), data(), tensor_.bytes().size());
     tensor_.unpack(batch, 0);
     return batch;
   }
@@ -93,27 +91,6 @@ void for_each_case(Function function) {
         }
 }
 
-struct PlainSums {
-  std::vector<long double> sums, scales;  // of the first sums by channel, then the second
-};
-
-// What a kernel of sums computes, plainly. dy: null for moments; y: null without a mask.
-PlainSums plain_sums(const Batch& x, const Batch* dy, const Batch* y, const Numbers& center) {
-  const std::size_t channels = x.channels;
-  PlainSums plain{std::vector<long double>(2 * channels), std::vector<long double>(2 * channels)};
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::size_t c = i / x.spatial % channels;
-    const long double away = static_cast<long double>(x.values[i]) - center[c];
-    const bool masked = y != nullptr && y->values[i] <= 0;
-    const long double first = dy == nullptr ? away : masked ? 0.0L : dy->values[i];
-    plain.sums[c] += first;
-    plain.sums[channels + c] += first * away;
-    plain.scales[c] += std::abs(first);
-    plain.scales[channels + c] += std::abs(first * away);
-  }
-  return plain;
-}
-
 TEST_CASE("bn kernels for GPUs: sums of moments and gradients", "[kernels]") {
   for_each_case([](DType type, TensorLayout layout, const Shape& shape, std::size_t shift) {
     const auto& [samples, channels, spatial] = shape;
@@ -130,8 +107,7 @@ TEST_CASE("bn kernels for GPUs: sums of moments and gradients", "[kernels]") {
     }
     for (const auto& [gradients, masked] :
          {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
-      const PlainSums plain =
-          plain_sums(x, gradients ? &dy : nullptr, masked ? &y : nullptr, center);
+      const PlainSums plain(x, center, gradients ? &dy : nullptr, masked ? &y : nullptr);
       for (const bool some : {false, true}) {
         SumArguments arguments{};
         arguments.x = on_x.data();
@@ -203,28 +179,6 @@ TEST_CASE("bn kernels for GPUs: the head of a section", "[kernels]") {
 }
 
 template <class Number>
-struct MapCase {
-  Number x, z, y, center, scale, slope, shift, gradient_center;
-};
-
-// The expressions of maps.h in the type of the passes, which rounds them in the same way.
-template <class Number>
-double forward_of(const MapCase<Number>& m, bool adds, bool relu) {
-  Number value = (m.x - m.center) * m.scale;
-  value += m.shift;
-  if (adds) value += m.z;
-  return relu && value <= 0 ? 0 : static_cast<double>(value);
-}
-template <class Number>
-double backward_of(const MapCase<Number>& m, bool masked, bool fixed) {
-  const Number dy = masked && m.y <= 0 ? Number{0} : m.z;
-  if (fixed) return static_cast<double>(dy * m.scale);
-  const Number direct = (dy - m.gradient_center) * m.scale, through = (m.x - m.center) * m.slope;
-  const Number rest = through + m.shift;
-  return static_cast<double>(direct + rest);
-}
-
-template <class Number>
 void check_maps(DType type, TensorLayout layout, const Shape& shape, std::size_t shift) {
   const auto& [samples, channels, spatial] = shape;
   const Batch x = stored(draw_batch(samples, channels, spatial, 1), type);
@@ -257,17 +211,24 @@ void check_maps(DType type, TensorLayout layout, const Shape& shape, std::size_t
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t c = i / spatial % channels;
       const auto line = [&, step = channels](std::size_t which) { return lines[which * step + c]; };
-      const MapCase<Number> one{static_cast<Number>(x.values[i]),
-                                static_cast<Number>(z.values[i]),
-                                static_cast<Number>(y.values[i]),
-                                line(0),
-                                line(1),
-                                line(2),
-                                line(3),
-                                line(4)};
-      wanted.values[i] =
-          backward ? backward_of(one, first, second) : forward_of(one, first, second);
-      wanted_dz.values[i] = first && y.values[i] <= 0 ? 0 : z.values[i];
+      const auto away = static_cast<Number>(x.values[i]) - line(0),
+                 z_here = static_cast<Number>(z.values[i]);
+      const Number gradient = first && y.values[i] <= 0 ? Number{0} : z_here;
+      // The expressions of maps.h in the type of the passes, which rounds them in the same way.
+      Number value = away * line(1);
+      if (!backward) {
+        value += line(3);
+        if (first) value += z_here;
+        if (second && value <= 0) value = 0;
+      } else if (second) {
+        value = gradient * line(1);
+      } else {
+        const Number direct = (gradient - line(4)) * line(1), through = away * line(2);
+        const Number rest = through + line(3);
+        value = direct + rest;
+      }
+      wanted.values[i] = static_cast<double>(value);
+      wanted_dz.values[i] = static_cast<double>(gradient);
     }
     INFO("choice " << choice);
     // REQUIRE would print the numbers.

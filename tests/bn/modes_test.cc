@@ -213,24 +213,6 @@ TEST_CASE("a layer without gamma and beta", "[places]") {
   });
 }
 
-TEST_CASE("gradients are added to where they are bound", "[places]") {
-  run_on(each_place(), 1, "bound", [](Rank& rank) {
-    SyncBatchNorm layer = rank.layer(mode_channels, {.name = "bn"});
-    const Step share = mode_step(rank, 1, 4, 5, DType::f32);
-    share.forward(layer);
-    share.backward(layer);
-    Numbers wanted = rank.values(layer.gamma_gradient());
-    Row gamma(rank, DType::f32, Numbers(mode_channels, 100.0)),
-        beta(rank, DType::f32, Numbers(mode_channels));
-    layer.bind_gradients(gamma.buffer(), beta.buffer());
-    share.forward(layer);
-    share.backward(layer);
-    for (double& value : wanted) value += 100;
-    expect_near(rank.values(layer.gamma_gradient()), wanted, 1e-6, "gamma");
-    expect(layer.gamma_gradient().data == gamma.buffer().data, "bound");
-  });
-}
-
 TEST_CASE("batches of nothing and of one") {
   run_on(Place::processor, 3, "few", [](Rank& rank) {
     SyncBatchNorm layer = rank.layer(mode_channels, {.name = "bn", .type = DType::f64});
