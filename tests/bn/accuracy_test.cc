@@ -2,6 +2,8 @@
 //
 // The variance merged over ranks, compared with long double, where the usual ways lose their
 // digits.
+#include <numeric>
+
 #include "bn/merge.h"
 #include "bn/passes.h"
 #include "bn/places.h"
@@ -274,40 +276,37 @@ TEST_CASE("a far first element, constant channels, NaN and infinity do no harm",
 }
 
 // Compares dx with central differences of sum(y * w) over each element of x on all ranks.
-TEST_CASE("dx is the derivative") {
+TEST_CASE("dx is the derivative", "[places]") {
   constexpr std::size_t samples = 4, channels = 2, spatial = 3;
   const Batch whole = draw_batch(2 * samples, channels, spatial, 5),
               weights = draw_batch(2 * samples, channels, spatial, 6);
-  run_on_processor(2, "derivative", [&](Communicator& c, int rank) {
-    const std::size_t first = static_cast<std::size_t>(rank) * samples;
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
-    assign(layer.gamma(), {0.7, -1.3});
-    Tensor w(DType::f64, TensorLayout::nchw, weights, first, samples), dx = w, y = w;
+  run_on(each_place(), 2, "derivative", [&](Rank& rank) {
+    const Share share{rank.number == 0 ? 0 : samples, samples};
+    SyncBatchNorm layer = rank.layer(channels, {.name = "bn", .type = DType::f64});
+    rank.assign(layer.gamma(), {0.7, -1.3});
     const auto loss = [&](const Batch& batch) {
-      Tensor x(DType::f64, TensorLayout::nchw, batch, first, samples);
-      layer.forward(x.view(), y.view());
-      Batch out = batch;
-      y.unpack(out, first);
-      double sum = 0;
-      for (std::size_t i = 0; i < samples * channels * spatial; ++i) {
-        const std::size_t at = first * channels * spatial + i;
-        sum += out.values[at] * weights.values[at];
-      }
-      c.all_reduce({&sum, 1, DType::f64}, {&sum, 1, DType::f64}, ReduceOp::sum).wait();
+      Step step(rank, DType::f64, batch, weights, share);
+      step.forward(layer);
+      Batch y = batch;
+      std::ranges::fill(y.values, 0);
+      step.y.read().unpack(y, share.first);
+      double sum =
+          std::inner_product(y.values.begin(), y.values.end(), weights.values.begin(), 0.0);
+      rank.c.all_reduce({&sum, 1, DType::f64}, {&sum, 1, DType::f64}, ReduceOp::sum).wait();
       return sum;
     };
-    Tensor x(DType::f64, TensorLayout::nchw, whole, first, samples);
-    layer.forward(x.view(), y.view());
-    layer.backward(x.view(), w.view(), dx.view());
+    Step step(rank, DType::f64, whole, weights, share);
+    step.forward(layer);
+    step.backward(layer);
     Batch derivative = whole;
-    dx.unpack(derivative, first);
+    step.dx.read().unpack(derivative, share.first);
     constexpr double h = 1e-5;
     for (std::size_t i = 0; i < whole.size(); ++i) {
       Batch up = whole, down = whole;
       up.values[i] += h;
       down.values[i] -= h;
       const double slope = (loss(up) - loss(down)) / (2 * h);
-      const bool mine = i / (samples * channels * spatial) == static_cast<std::size_t>(rank);
+      const bool mine = i / (samples * channels * spatial) == share.first / samples;
       expect(!mine || std::abs(slope - derivative.values[i]) < 1e-8, fmt::format("element {}", i));
     }
   });

@@ -32,104 +32,77 @@ struct Model {
 };
 
 // Every rank must get Error(mismatch) with all of these in its message.
-void check_named(const std::function<void(Model&)>& run, const std::vector<std::string>& parts) {
+void check_named(const std::vector<std::string>& parts, const std::function<void(Model&)>& run) {
   run_on_processor(4, parts[0], [&](Communicator& c, int rank) {
     Model model(c, rank);
     expect_parts(message_of(Errc::mismatch, [&] { run(model); }), parts);
   });
 }
 
-TEST_CASE("a rank that skips a layer is named with where it is") {
-  check_named(
-      [](Model& m) {
-        for (int step = 0; step < 2; ++step)
-          for (std::size_t i = 0; i < 4; ++i)
-            if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
-      },
-      {"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at layer bn1 "
-       "forward step 2"});
-}
-
-TEST_CASE("a rank that runs the other direction is named") {
-  check_named(
-      [](Model& m) {
-        m.forward(0);
-        m.forward(1);
-        if (m.rank == 1)
-          m.forward(2);
-        else
-          m.backward(1);
-      },
-      {"rank 1 at layer bn2 forward step 1; ranks 0, 2, 3 at layer bn1 backward step 1"});
-}
-
-TEST_CASE("a rank that made its layer anew is named with its step") {
-  check_named(
-      [](Model& m) {
-        m.forward(0);
-        m.forward(0);
-        SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
-        (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
-      },
-      {"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0-2 at layer bn0 forward "
-       "step 3"});
-}
-
-TEST_CASE("a rank that evaluated what others trained is named with what it evaluated") {
-  check_named(
-      [](Model& m) {
-        m.forward(0);
-        for (std::size_t i = 1; i < 3; ++i) {
-          if (m.rank == 0)
-            m.evaluate(i);
-          else
-            m.forward(i);
-        }
-        m.forward(3);
-      },
-      {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); "
-       "ranks 1-3 "
-       "at layer bn1 forward step 1"});
-}
-
-TEST_CASE("a rank whose layer has another past is named") {
-  check_named(
-      [](Model& m) {
-        m.forward(0);
-        if (m.rank == 1) assign(m.layers[0].point(), Numbers(4, 5.0));
-        m.forward(0);
-      },
-      {"rank 1 at layer bn0 forward step 2 with statistics ",
-       "; ranks 0, 2, 3 at layer bn0 forward step 2 with "});
+TEST_CASE("a rank that is elsewhere is named with where it is") {
+  // It skips a layer.
+  check_named({"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at "
+               "layer bn1 forward step 2"},
+              [](Model& m) {
+                for (int step = 0; step < 2; ++step)
+                  for (std::size_t i = 0; i < 4; ++i)
+                    if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
+              });
+  // It runs the other direction.
+  check_named({"rank 1 at layer bn2 forward step 1; ranks 0, 2, 3 at layer bn1 backward step 1"},
+              [](Model& m) {
+                m.forward(0);
+                m.forward(1);
+                m.rank == 1 ? m.forward(2) : m.backward(1);
+              });
+  // It made its layer anew.
+  check_named({"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0-2 at layer bn0 "
+               "forward step 3"},
+              [](Model& m) {
+                m.forward(0);
+                m.forward(0);
+                SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
+                (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
+              });
+  // It evaluated what others trained.
+  check_named({"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); "
+               "ranks 1-3 at layer bn1 forward step 1"},
+              [](Model& m) {
+                m.forward(0);
+                for (const std::size_t i : {1, 2}) m.rank == 0 ? m.evaluate(i) : m.forward(i);
+                m.forward(3);
+              });
+  // Its layer has another past.
+  check_named({"rank 1 at layer bn0 forward step 2 with statistics ",
+               "; ranks 0, 2, 3 at layer bn0 forward step 2 with "},
+              [](Model& m) {
+                m.forward(0);
+                if (m.rank == 1) assign(m.layers[0].point(), Numbers(4, 5.0));
+                m.forward(0);
+              });
 }
 
 TEST_CASE("lists of layers that differ are named by the first layer that does") {
-  check_named(
-      [](Model& m) {
-        SyncBatchNorm* const usual[] = {&m.layers[0], &m.layers[1], &m.layers[3]};
-        SyncBatchNorm* const odd[] = {&m.layers[0], &m.layers[2], &m.layers[3]};
-        const Activations xs[] = {m.x(), m.x(), m.x()}, ys[] = {m.y(), m.y(), m.y()};
-        SyncBatchNorm::begin_forward(m.rank == 1 ? odd : usual, xs);
-        SyncBatchNorm::end_forward(m.rank == 1 ? odd : usual, ys);
-      },
-      {"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 "
-       "at layer "
-       "bn1 (2 of 3 "
-       "in one call, 4 channels) forward step 1"});
-}
-
-TEST_CASE("layers of one call whose channels differ are named even where their sum does not") {
-  check_named(
-      [](Model& m) {
-        SyncBatchNorm narrow(m.c, m.rank == 2 ? 4 : 2, {.name = "narrow"});
-        SyncBatchNorm wide(m.c, m.rank == 2 ? 2 : 4, {.name = "wide"});
-        SyncBatchNorm* const layers[] = {&narrow, &wide};
-        const Activations xs[] = {m.x(), m.x()}, ys[] = {m.y(), m.y()};
-        SyncBatchNorm::begin_forward(layers, xs);
-        SyncBatchNorm::end_forward(layers, ys);
-      },
-      {"rank 2 at layer narrow (1 of 2 in one call, 4 channels)",
-       "ranks 0, 1, 3 at layer narrow (1 of 2 in one call, 2 channels)"});
+  check_named({"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 "
+               "at layer bn1 (2 of 3 in one call, 4 channels) forward step 1"},
+              [](Model& m) {
+                SyncBatchNorm* const usual[] = {&m.layers[0], &m.layers[1], &m.layers[3]};
+                SyncBatchNorm* const odd[] = {&m.layers[0], &m.layers[2], &m.layers[3]};
+                const Activations xs[] = {m.x(), m.x(), m.x()}, ys[] = {m.y(), m.y(), m.y()};
+                SyncBatchNorm::begin_forward(m.rank == 1 ? odd : usual, xs);
+                SyncBatchNorm::end_forward(m.rank == 1 ? odd : usual, ys);
+              });
+  // Numbers of channels that differ, even where their sum does not.
+  check_named({"rank 2 at layer narrow (1 of 2 in one call, 4 channels)",
+               "ranks 0, 1, 3 at layer narrow (1 of 2 in one call, 2 channels)"},
+              [](Model& m) {
+                SyncBatchNorm narrow(m.c, m.rank == 2 ? 4 : 2, {.name = "narrow"});
+                SyncBatchNorm wide(m.c, m.rank == 2 ? 2 : 4, {.name = "wide"});
+                SyncBatchNorm* const layers[] = {&narrow, &wide};
+                const Activations xs[] = {m.x(), m.x()}, ys[] = {m.y(), m.y()};
+                SyncBatchNorm::begin_forward(layers, xs);
+                SyncBatchNorm::end_forward(layers, ys);
+              });
 }
 
 TEST_CASE("different numbers of channels are named") {
