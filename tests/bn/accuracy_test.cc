@@ -2,19 +2,20 @@
 //
 // The variance merged over ranks, compared with long double, where the usual ways lose their
 // digits.
+#include <numeric>
+
 #include "bn/merge.h"
 #include "bn/passes.h"
-#include "bn/reference.h"
-#include "catch.h"
+#include "bn/places.h"
 
 namespace rondo::testing {
 namespace {
 
-struct Row {
+struct Hard {
   double mean, deviation;
 };
-constexpr Row rows[] = {{0, 1e-4},   {1, 1e-4}, {100, 1e-4}, {1e4, 1},
-                        {1e4, 1e-3}, {-3, 1},   {15, 1},     {1e8, 1}};
+constexpr Hard rows[] = {{0, 1e-4},   {1, 1e-4}, {100, 1e-4}, {1e4, 1},
+                         {1e4, 1e-3}, {-3, 1},   {15, 1},     {1e8, 1}};
 constexpr double most = 1e-13;  // relative error of the variance
 
 double as(DType type, double value) {
@@ -23,7 +24,7 @@ double as(DType type, double value) {
 
 // Draws the elements of one channel for each rank. Ranks have different numbers of elements, some
 // none.
-std::vector<Numbers> draw_ranks(const Row& row, DType type, std::size_t ranks, std::size_t each) {
+std::vector<Numbers> draw_ranks(const Hard& row, DType type, std::size_t ranks, std::size_t each) {
   std::vector<Numbers> all(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     const std::size_t count = r % 7 == 3 ? 0 : r % 7 == 5 ? 1 : each + r;
@@ -79,7 +80,7 @@ bn::LocalMoments local_moments(const Numbers& values, DType type) {
 }
 
 TEST_CASE("variance merged over 256 ranks keeps its digits") {
-  for (const Row& row : rows) {
+  for (const Hard& row : rows) {
     for (const DType type : {DType::f64, DType::f32}) {
       if (type == DType::f32 && as(type, row.mean + row.deviation) == row.mean)
         continue;  // not representable
@@ -102,25 +103,66 @@ TEST_CASE("variance merged over 256 ranks keeps its digits") {
   }
 }
 
-TEST_CASE("variance over communicators keeps its digits, in the first step and later") {
-  const int size = GENERATE(1, 3, 8);
-  for (const Row& row : rows) {
-    const std::vector<Numbers> ranks =
-        draw_ranks(row, DType::f64, static_cast<std::size_t>(size), 500);
-    const Exact exact(ranks);
-    Setup setup;
-    setup.size = size;
-    CHECK_NOTHROW(run_communicators(setup, "variance", [&](Communicator& c, int rank) {
-      Numbers x = ranks[static_cast<std::size_t>(rank)], y = x;
-      SyncBatchNorm layer(c, 1, {.name = "bn", .type = DType::f64});
-      for (int step = 0; step < 3; ++step) {
-        layer.forward({x.data(), x.size(), 1}, {y.data(), y.size(), 1});
-        const double error = exact.error_of(layer.variance()[0]);
-        expect(error <= most, fmt::format("mean {}, deviation {}, step {}: {}", row.mean,
-                                          row.deviation, step, error));
-      }
-    }));
-  }
+TEST_CASE("variance over communicators keeps its digits, in the first step and later", "[places]") {
+  const Place place = each_place();
+  for (const std::size_t size : {1, 3, 8})
+    for (const Hard& row : rows) {
+      const std::vector<Numbers> all = draw_ranks(row, DType::f64, size, 500);
+      const Exact exact(all);
+      run_on(place, static_cast<int>(size), "variance", [&](Rank& rank) {
+        const Numbers& mine = all[static_cast<std::size_t>(rank.number)];
+        const Batch whole{mine.size(), 1, 1, mine};
+        const Step step(rank, DType::f64, whole, whole, {0, mine.size()});
+        SyncBatchNorm layer = rank.layer(1, {.name = "bn", .type = DType::f64});
+        for (int number = 0; number < 3; ++number) {
+          step.forward(layer);
+          const double error = exact.error_of(rank.values(layer.variance_buffer())[0]);
+          expect(error <= most, fmt::format("mean {}, deviation {}, step {}: {}", row.mean,
+                                            row.deviation, number, error));
+        }
+      });
+    }
+}
+
+TEST_CASE("hard numbers, and a mean that jumps", "[places]") {
+  constexpr std::size_t channels = 3, spatial = 50;
+  constexpr double deviations[channels] = {1e-3, 1, 1e-4};
+  const Place place = each_place();
+  for (const DType type : {DType::f64, DType::f32})
+    run_on(place, 2, "hard", [&](Rank& rank) {
+      const double allowed = type == DType::f64 ? 3e-12 : 1e-5;
+      const Batch dy = draw_batch(6, channels, spatial, 9);
+      SyncBatchNorm layer = rank.layer(channels, {.type = type});
+      const auto check = [&](std::uint64_t seed, double mean, bool exact) {
+        Batch x{6, channels, spatial, {}};
+        for (std::size_t i = 0; i < dy.size(); ++i)
+          x.values.push_back(mean + deviations[i / spatial % channels] * normal(seed, i));
+        x = stored(x, type);
+        Step step(rank, type, x, dy, rank.number == 0 ? Share{0, 2} : Share{2, 4});
+        step.forward(layer);
+        step.backward(layer);
+        if (!exact) return rank.settle();
+        const Reference wanted(x, stored(dy, type), Numbers(channels, 1), Numbers(channels), 1e-5);
+        const auto near = [&](const Buffer& got, const Numbers& right, const Numbers& scales,
+                              const std::string& what) {
+          const double apart = difference_of_scales(rank.values(got), right, scales);
+          expect(apart <= 3e-12, fmt::format("{}: {} apart, mean {}", what, apart, mean));
+        };
+        near(layer.variance_buffer(), wanted.variance, wanted.variance, "variance");
+        near(layer.mean_buffer(), wanted.mean, wanted.mean, "mean");
+        near(layer.gamma_gradient_sum_buffer(), wanted.dgamma, wanted.dgamma_scale, "dgamma");
+        near(layer.beta_gradient_sum_buffer(), wanted.dbeta, wanted.dbeta_scale, "dbeta");
+        step.y.expect_near(wanted.y, allowed, "y");
+        step.dx.expect_near(wanted.dx, allowed, "dx");
+      };
+      // Moves by less than 60 deviations, the most that f64 bears without a look at the sums.
+      for (const double mean : {1e4, 1e4 + 0.005, 1e4, 1e4 - 0.002})
+        check(static_cast<std::uint64_t>(mean * 1000), mean, true);
+      // Far away, the sums of a step may lose digits on a GPU, which looks at them later; f32 keeps
+      // all of its own. The steps behind it know.
+      check(77, 1e4 + 10, type == DType::f32 || !rank.on);
+      for (const double mean : {2e4, 1e4}) check(78, mean, true);
+    });
 }
 
 // The point of the sums is the mean of the step before. If the new mean is up to four deviations
@@ -154,81 +196,120 @@ TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
   CHECK(worst <= 1e-5);
 }
 
-// One batch whose first element is far from all others, and channels that never vary.
-TEST_CASE("a far first element, constant channels and numbers that are none do no harm") {
-  Setup setup;
-  setup.size = 3;
-  CHECK_NOTHROW(run_communicators(setup, "odd channels", [](Communicator& c, int rank) {
-    constexpr std::size_t samples = 1000, channels = 4;
+// Ranks with uneven parts, of which one has none and one a mean of its own, and a point that the
+// step before left `away` deviations from the mean.
+TEST_CASE("the point of the sums may be anywhere", "[places]") {
+  constexpr Hard some[] = {{0, 1e-4}, {1, 1e-4},   {100, 1e-4}, {1e4, 1}, {1e4, 1e-3},
+                           {1e8, 1},  {-1e-3, 50}, {3, 0},      {0, 0},   {1e-30, 1e-33}};
+  constexpr std::size_t channels = std::size(some), spatial = 11;
+  constexpr Share shares[] = {{0, 7}, {7, 30}, {37, 0}, {37, 2}};
+  const Place place = each_place();
+  const DType type = GENERATE(DType::f64, DType::f32);
+  Batch x{39, channels, spatial, {}};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const Hard& row = some[i / spatial % channels];
+    const double moved = i < 37 * channels * spatial ? 0 : 1;
+    x.values.push_back(row.mean + row.deviation * (normal(1, i) + moved));
+  }
+  x = stored(x, type);
+  const Reference wanted(x, x, Numbers(channels, 1.0), Numbers(channels), 1e-5);
+  for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
+    for (const double away : {0.0, 1e-3, 40.0, 1e7, 1e20})
+      run_on(place, 4, fmt::format("{} away", away), [&](Rank& rank) {
+        SyncBatchNorm layer = rank.layer(channels, {.type = type, .layout = layout});
+        Numbers point;
+        for (const Hard& row : some) point.push_back(row.mean + away * (row.deviation + 1e-9));
+        rank.assign(layer.point(), point);
+        Step step(rank, type, x, x, shares[rank.number], layout);
+        step.forward(layer);
+        const Numbers mean = rank.values(layer.mean_buffer()),
+                      variance = rank.values(layer.variance_buffer());
+        for (std::size_t c = 0; c < channels; ++c) {
+          const double error = std::abs(variance[c] - wanted.variance[c]);
+          expect(error <= 1e-12 * wanted.variance[c] + 1e-25 &&
+                     std::abs(mean[c] - wanted.mean[c]) <=
+                         1e-12 * wanted.deviation[c] + 2e-16 * std::abs(some[c].mean),
+                 fmt::format("channel {}: {} {}, not {} {}", c, mean[c], variance[c],
+                             wanted.mean[c], wanted.variance[c]));
+        }
+      });
+}
+
+// One batch whose first element is far from all others, and channels that never vary or are not
+// finite.
+TEST_CASE("a far first element, constant channels, NaN and infinity do no harm", "[places]") {
+  run_on(each_place(), 3, "odd channels", [](Rank& rank) {
+    constexpr std::size_t samples = 1000, channels = 5;
+    const auto number = static_cast<std::size_t>(rank.number);
     std::vector<Numbers> far(3);
-    Numbers x(samples * channels), y(x.size());
+    Batch x{samples, channels, 1, {}};
     for (std::size_t r = 0; r < 3; ++r)
       for (std::size_t n = 0; n < samples; ++n)
         far[r].push_back(n == 0 && r == 1 ? 0 : 1e4 + normal(r, n));
     for (std::size_t n = 0; n < samples; ++n) {
-      double* const row = &x[n * channels];
-      row[0] = far[static_cast<std::size_t>(rank)][n];
-      row[1] = 0.1;
-      row[2] = 0;
-      row[3] = rank == 2 && n == 7 ? NAN : 1;
+      const bool odd = rank.number == 2 && n == 7;
+      const double row[channels] = {far[number][n], 0.1, 0, odd ? NAN : 1, odd ? HUGE_VAL : 1};
+      x.values.insert(x.values.end(), std::begin(row), std::end(row));
     }
     const Exact exact(far);
-    SyncBatchNorm layer(c, channels,
-                        {.name = "bn", .type = DType::f64, .layout = TensorLayout::nhwc});
-    for (int step = 0; step < 3; ++step) {
-      const std::uint64_t before = c.statistics().operations;
-      layer.forward({x.data(), samples, 1}, {y.data(), samples, 1});
+    SyncBatchNorm layer = rank.layer(channels, {.type = DType::f64, .layout = TensorLayout::nhwc});
+    Step step(rank, DType::f64, x, x, {0, samples}, TensorLayout::nhwc);
+    for (int round = 0; round < 3; ++round) {
+      const std::uint64_t before = rank.c.statistics().operations;
+      step.forward(layer);
       // About the point of the step before, second sums are not needed.
-      expect(c.statistics().operations - before == (step == 0 ? 2u : 1u), "collectives");
-      expect(exact.error_of(layer.variance()[0]) <= 1e-12, "far first element");
-      expect(layer.variance()[1] >= 0 && layer.variance()[1] < 1e-30 && std::abs(y[1]) < 1e-12,
-             "constant");
-      expect(layer.variance()[2] == 0 && y[2] == 0, "zero");
-      expect(std::isnan(layer.variance()[3]) && std::isnan(y[3]), "not a number");
+      expect(rank.c.statistics().operations - before == (round == 0 ? 2u : 1u), "collectives");
+      const Numbers variance = rank.values(layer.variance_buffer()),
+                    mean = rank.values(layer.mean_buffer()), point = rank.values(layer.point());
+      Batch y = x;
+      step.y.read().unpack(y, 0);
+      expect(exact.error_of(variance[0]) <= 1e-12, "far first element");
+      expect(variance[1] >= 0 && variance[1] < 1e-30 && std::abs(y.values[1]) < 1e-12, "constant");
+      expect(variance[2] == 0 && y.values[2] == 0, "zero");
+      expect(std::isfinite(mean[0]) && point[0] == mean[0], "finite");
+      for (const std::size_t c : {3, 4})
+        expect(!std::isfinite(variance[c]) && !std::isfinite(y.values[7 * channels + c]) &&
+                   point[c] == 0,
+               "not finite");
     }
-  }));
+  });
 }
 
 // Compares dx with central differences of sum(y * w) over each element of x on all ranks.
-TEST_CASE("dx is the derivative") {
+TEST_CASE("dx is the derivative", "[places]") {
   constexpr std::size_t samples = 4, channels = 2, spatial = 3;
   const Batch whole = draw_batch(2 * samples, channels, spatial, 5),
               weights = draw_batch(2 * samples, channels, spatial, 6);
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "derivative", [&](Communicator& c, int rank) {
-    const std::size_t first = static_cast<std::size_t>(rank) * samples;
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
-    assign(layer.gamma(), {0.7, -1.3});
-    Tensor w(DType::f64, TensorLayout::nchw, weights, first, samples), dx = w, y = w;
+  run_on(each_place(), 2, "derivative", [&](Rank& rank) {
+    const Share share{rank.number == 0 ? 0 : samples, samples};
+    SyncBatchNorm layer = rank.layer(channels, {.name = "bn", .type = DType::f64});
+    rank.assign(layer.gamma(), {0.7, -1.3});
     const auto loss = [&](const Batch& batch) {
-      Tensor x(DType::f64, TensorLayout::nchw, batch, first, samples);
-      layer.forward(x.view(), y.view());
-      Batch out = batch;
-      y.unpack(out, first);
-      double sum = 0;
-      for (std::size_t i = 0; i < samples * channels * spatial; ++i) {
-        const std::size_t at = first * channels * spatial + i;
-        sum += out.values[at] * weights.values[at];
-      }
-      c.all_reduce({&sum, 1, DType::f64}, {&sum, 1, DType::f64}, ReduceOp::sum).wait();
+      Step step(rank, DType::f64, batch, weights, share);
+      step.forward(layer);
+      Batch y = batch;
+      std::ranges::fill(y.values, 0);
+      step.y.read().unpack(y, share.first);
+      double sum =
+          std::inner_product(y.values.begin(), y.values.end(), weights.values.begin(), 0.0);
+      rank.c.all_reduce({&sum, 1, DType::f64}, {&sum, 1, DType::f64}, ReduceOp::sum).wait();
       return sum;
     };
-    Tensor x(DType::f64, TensorLayout::nchw, whole, first, samples);
-    layer.forward(x.view(), y.view());
-    layer.backward(x.view(), w.view(), dx.view());
+    Step step(rank, DType::f64, whole, weights, share);
+    step.forward(layer);
+    step.backward(layer);
     Batch derivative = whole;
-    dx.unpack(derivative, first);
+    step.dx.read().unpack(derivative, share.first);
     constexpr double h = 1e-5;
     for (std::size_t i = 0; i < whole.size(); ++i) {
       Batch up = whole, down = whole;
       up.values[i] += h;
       down.values[i] -= h;
       const double slope = (loss(up) - loss(down)) / (2 * h);
-      const bool mine = i / (samples * channels * spatial) == static_cast<std::size_t>(rank);
+      const bool mine = i / (samples * channels * spatial) == share.first / samples;
       expect(!mine || std::abs(slope - derivative.values[i]) < 1e-8, fmt::format("element {}", i));
     }
-  }));
+  });
 }
 
 TEST_CASE("the mean and its rest are exact, however far the mean is from the point before") {

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks with parts of a batch get the results of one process with the whole batch: forward, dx,
-// dgamma, dbeta, running statistics.
+// dgamma, dbeta, running statistics and evaluation.
 #include <numeric>
 
-#include "bn/reference.h"
-#include "catch.h"
+#include "bn/places.h"
+#include "support/effort.h"
 
 namespace rondo::testing {
 namespace {
 
-struct Shape {
-  TensorLayout layout;
-  DType type;
+using Split = std::vector<std::size_t>;  // samples by rank
+
+struct Plan {
+  Place place;
   std::size_t channels, spatial;
+  std::vector<Split> steps;
+  BatchNormOptions options;
+  Over over = Over::mem;
 };
 
 // The allowed differences for a type: of f64 sums, of values stored as parameters, and of
@@ -34,122 +38,204 @@ Tolerance tolerance_of(DType type) {
   }
 }
 
+std::string describe(const Plan& plan) {
+  std::string text = fmt::format("{} {} {} {} channels, {} positions, split", name_of(plan.over),
+                                 plan.options.layout == TensorLayout::nchw ? "nchw" : "nhwc",
+                                 name_of(plan.options.type), plan.channels, plan.spatial);
+  for (const std::size_t samples : plan.steps[0]) text += fmt::format(" {}", samples);
+  return text;
+}
+
+// What one process has after each step.
+class Process {
+ public:
+  Process(const BatchNormOptions& options, std::size_t channels)
+      : running_mean(channels),
+        mean_scale(channels),
+        dgamma(channels),
+        dbeta(channels),
+        dgamma_scale(channels),
+        dbeta_scale(channels),
+        running_variance(channels, 1.0),
+        options_(options) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      gamma.push_back(options.affine ? 0.5 + 0.125 * static_cast<double>(c % 7) : 1);
+      beta.push_back(options.affine && options.bias ? 0.25 * static_cast<double>(c % 5) - 0.5 : 0);
+    }
+  }
+  void step(const Batch& x, const Batch& dy) {
+    const Reference& now = reference.emplace(x, dy, gamma, beta, options_.epsilon);
+    const auto n = static_cast<double>(x.samples * x.spatial);
+    ++batches;
+    const double part = options_.momentum.value_or(1 / static_cast<double>(batches));
+    evaluated = x.values;
+    for (std::size_t c = 0; c < gamma.size(); ++c) {
+      dgamma[c] += now.dgamma[c];
+      dbeta[c] += now.dbeta[c];
+      dgamma_scale[c] += now.dgamma_scale[c];
+      dbeta_scale[c] += now.dbeta_scale[c];
+      mean_scale[c] += part * now.deviation[c];
+      running_mean[c] += part * (now.mean[c] - running_mean[c]);
+      running_variance[c] += part * (now.variance[c] * n / (n - 1) - running_variance[c]);
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t c = i / x.spatial % gamma.size();
+      const double deviation = std::sqrt(running_variance[c] + options_.epsilon);
+      evaluated[i] = (x.values[i] - running_mean[c]) / deviation * gamma[c] + beta[c];
+    }
+  }
+  Numbers gamma, beta, running_mean, mean_scale, dgamma, dbeta, dgamma_scale, dbeta_scale,
+      running_variance, evaluated;
+  std::optional<Reference> reference;  // of the last step in which there were samples
+  std::uint64_t batches = 0;
+
+ private:
+  BatchNormOptions options_;
+};
+
 // Compares one number for each channel, by the scale of that channel.
-void expect_each(std::span<const double> got, const Numbers& wanted, const Numbers& scales,
-                 double tolerance, const std::string& what) {
-  const double apart = difference_of_scales({got.begin(), got.end()}, wanted, scales);
+void expect_each(const Numbers& got, const Numbers& wanted, const Numbers& scales, double tolerance,
+                 const std::string& what) {
+  const double apart = difference_of_scales(got, wanted, scales);
   expect(apart <= tolerance,
          fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
 }
 
-std::string describe(const Shape& shape, const std::vector<std::size_t>& split) {
-  std::string text = fmt::format("{} {} {} channels, {} positions, split",
-                                 shape.layout == TensorLayout::nchw ? "nchw" : "nhwc",
-                                 name_of(shape.type), shape.channels, shape.spatial);
-  for (const std::size_t samples : split) text += fmt::format(" {}", samples);
-  return text;
+void check_step(Rank& rank, SyncBatchNorm& layer, const Plan& plan, const Process& process,
+                const Batch& x, const Batch& dy, Share share) {
+  const Tolerance allowed = tolerance_of(plan.options.type);
+  Step step(rank, plan.options.type, x, dy, share, plan.options.layout);
+  step.forward(layer);
+  if (!rank.on) expect(layer.count() == x.samples * x.spatial, "count");
+  const Reference& wanted = *process.reference;
+  const Numbers mean = rank.values(layer.mean_buffer());
+  expect_each(mean, wanted.mean, wanted.deviation, allowed.sums, "mean");
+  expect_each(rank.values(layer.variance_buffer()), wanted.variance, wanted.variance, allowed.sums,
+              "variance");
+  expect(rank.values(layer.point()) == mean, "point");
+  step.backward(layer);
+  const Numbers none(plan.channels);
+  const bool some = x.samples > 0;
+  if (plan.options.affine)
+    expect_each(rank.values(layer.gamma_gradient_sum_buffer()), some ? wanted.dgamma : none,
+                wanted.dgamma_scale, allowed.sums, "sum of dgamma");
+  if (plan.options.affine && plan.options.bias)
+    expect_each(rank.values(layer.beta_gradient_sum_buffer()), some ? wanted.dbeta : none,
+                wanted.dbeta_scale, allowed.sums, "sum of dbeta");
+  if (some) {
+    step.y.expect_near(wanted.y, allowed.activations, "y");
+    step.dx.expect_near(wanted.dx, allowed.activations, "dx");
+  }
+  layer.evaluate(step.x.view(), step.y.view());
+  if (some) step.y.expect_near(process.evaluated, 2 * allowed.activations, "evaluated y");
 }
 
-// Makes three training steps. The parts of the ranks follow each other in the whole batch.
-void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
-  const std::string what = describe(shape, split);
-  const std::size_t total = std::accumulate(split.begin(), split.end(), std::size_t{0});
-  Numbers gamma, beta;
-  for (std::size_t c = 0; c < shape.channels; ++c) {
-    gamma.push_back(0.5 + 0.125 * static_cast<double>(c % 7));
-    beta.push_back(0.25 * static_cast<double>(c % 5) - 0.5);
-  }
-  constexpr int steps = 3;
-  std::vector<Batch> xs, dys, ys, dxs;
-  std::vector<Reference> references;
-  for (int step = 0; step < steps; ++step) {
-    const auto seed = static_cast<std::uint64_t>(step);
-    xs.push_back(stored(draw_batch(total, shape.channels, shape.spatial, 10 + seed), shape.type));
-    dys.push_back(stored(draw_batch(total, shape.channels, shape.spatial, 20 + seed), shape.type));
-    references.emplace_back(xs.back(), dys.back(), gamma, beta, 1e-5);
-    ys.push_back(xs.back());
-    dxs.push_back(xs.back());
-  }
-  std::vector<Numbers> dgammas(split.size()), dbetas(split.size()), means(split.size()),
-      variances(split.size());
-  const Tolerance allowed = tolerance_of(shape.type);
-  Setup setup;
-  setup.size = static_cast<int>(split.size());
-  REQUIRE_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    const std::size_t first = std::accumulate(split.begin(), split.begin() + rank, std::size_t{0});
-    SyncBatchNorm layer(c, shape.channels,
-                        {.name = "bn", .type = shape.type, .layout = shape.layout});
-    assign(layer.gamma(), gamma);
-    assign(layer.beta(), beta);
-    for (int step = 0; step < steps; ++step) {
-      const auto k = static_cast<std::size_t>(step);
-      Tensor x(shape.type, shape.layout, xs[k], first, split[r]),
-          dy(shape.type, shape.layout, dys[k], first, split[r]);
-      Tensor y(shape.type, shape.layout, split[r], shape.channels, shape.spatial), dx = y;
-      layer.forward(x.view(), y.view());
-      expect(layer.count() == total * shape.spatial, "count");
-      const Reference& wanted = references[k];
-      expect_each(layer.mean(), wanted.mean, wanted.deviation, allowed.sums, "mean");
-      expect_each(layer.variance(), wanted.variance, wanted.variance, allowed.sums, "variance");
-      layer.backward(x.view(), dy.view(), dx.view());
-      expect_each(layer.gamma_gradient_sum(), wanted.dgamma, wanted.dgamma_scale, allowed.sums,
-                  "sum of dgamma");
-      expect_each(layer.beta_gradient_sum(), wanted.dbeta, wanted.dbeta_scale, allowed.sums,
-                  "sum of dbeta");
-      y.unpack(ys[k], first);
-      dx.unpack(dxs[k], first);
-    }
-    dgammas[r] = numbers(layer.gamma_gradient());
-    dbetas[r] = numbers(layer.beta_gradient());
-    means[r] = numbers(layer.running_mean());
-    variances[r] = numbers(layer.running_variance());
-    expect(layer.batches() == steps, "batches");
-  }));
-
+// The parts of the ranks follow each other in the whole batch.
+void check_equal(const Plan& plan) {
+  const std::string what = describe(plan);
   INFO(what);
-  Numbers dgamma(shape.channels), dbeta(shape.channels), dgamma_got(shape.channels),
-      dbeta_got(shape.channels);
-  Numbers mean(shape.channels), variance(shape.channels, 1.0);
-  Numbers dgamma_scale(shape.channels), dbeta_scale(shape.channels), deviation(shape.channels);
-  const auto n = static_cast<double>(total * shape.spatial);
-  for (std::size_t k = 0; k < steps; ++k) {
-    CHECK(difference_by_channel(ys[k], references[k].y) <= allowed.activations);
-    CHECK(difference_by_channel(dxs[k], references[k].dx) <= allowed.activations);
-    for (std::size_t c = 0; c < shape.channels; ++c) {
-      dgamma[c] += references[k].dgamma[c];
-      dbeta[c] += references[k].dbeta[c];
-      dgamma_scale[c] += references[k].dgamma_scale[c];
-      dbeta_scale[c] += references[k].dbeta_scale[c];
-      deviation[c] += 0.1 * references[k].deviation[c];
-      mean[c] = 0.9 * mean[c] + 0.1 * references[k].mean[c];
-      variance[c] = 0.9 * variance[c] + 0.1 * references[k].variance[c] * n / (n - 1);
-    }
+  const auto total = [](const Split& split) {
+    return std::accumulate(split.begin(), split.end(), std::size_t{0});
+  };
+  std::vector<Batch> xs, dys;
+  std::vector<Process> processes;
+  Process process(plan.options, plan.channels);
+  for (std::uint64_t k = 0; k < plan.steps.size(); ++k) {
+    const auto draw = [&](std::uint64_t seed) {
+      return stored(draw_batch(total(plan.steps[k]), plan.channels, plan.spatial, seed),
+                    plan.options.type);
+    };
+    xs.push_back(draw(10 + k));
+    dys.push_back(draw(20 + k));
+    if (xs[k].samples > 0) process.step(xs[k], dys[k]);
+    processes.push_back(process);
   }
-  for (std::size_t r = 0; r < split.size(); ++r) {
-    CHECK(means[r] == means[0]);
-    CHECK(variances[r] == variances[0]);
-    for (std::size_t c = 0; c < shape.channels; ++c) {
-      dgamma_got[c] += dgammas[r][c];
-      dbeta_got[c] += dbetas[r][c];
+  const auto size = static_cast<int>(plan.steps[0].size());
+  const Tolerance allowed = tolerance_of(plan.options.type);
+  run_on(plan.place, ranks(size, plan.over), what, [&](Rank& rank) {
+    SyncBatchNorm layer = rank.layer(plan.channels, plan.options);
+    for (const auto& [buffer, values] :
+         {std::pair(layer.gamma(), process.gamma), std::pair(layer.beta(), process.beta)})
+      if (buffer.count > 0) rank.assign(buffer, values);
+    for (std::size_t k = 0; k < plan.steps.size(); ++k) {
+      const Split& split = plan.steps[k];
+      const Share share{std::accumulate(split.begin(), split.begin() + rank.number, std::size_t{0}),
+                        split[static_cast<std::size_t>(rank.number)]};
+      check_step(rank, layer, plan, processes[k], xs[k], dys[k], share);
     }
-  }
-  CHECK(difference_of_scales(means[0], mean, deviation) <= allowed.parameters);
-  CHECK(difference_of_scales(variances[0], variance, variance) <= allowed.parameters);
-  CHECK(difference_of_scales(dgamma_got, dgamma, dgamma_scale) <= allowed.parameters);
-  CHECK(difference_of_scales(dbeta_got, dbeta, dbeta_scale) <= allowed.parameters);
+    expect(layer.batches() == process.batches, "batches");
+    // The same bits on all ranks.
+    const Numbers mean = rank.values(layer.running_mean()),
+                  variance = rank.values(layer.running_variance());
+    for (Numbers got : {mean, variance}) {
+      const Numbers mine = got;
+      rank.c.broadcast(buffer_of(std::span(got)), buffer_of(std::span(got)), 0).wait();
+      expect(got == mine, "running statistics of rank 0");
+    }
+    expect_each(mean, process.running_mean, process.mean_scale, allowed.parameters, "running mean");
+    expect_each(variance, process.running_variance, process.running_variance, allowed.parameters,
+                "running variance");
+    const auto check_sum = [&](const Buffer& own, const Numbers& wanted, const Numbers& scales,
+                               const char* name) {
+      if (own.count == 0) return;
+      expect(own.device == rank.device(), "a gradient is elsewhere");
+      Numbers sum = rank.values(own);
+      rank.c.all_reduce(buffer_of(std::span(sum)), buffer_of(std::span(sum)), ReduceOp::sum).wait();
+      expect_each(sum, wanted, scales, allowed.parameters, name);
+    };
+    check_sum(layer.gamma_gradient(), process.dgamma, process.dgamma_scale, "dgamma");
+    check_sum(layer.beta_gradient(), process.dbeta, process.dbeta_scale, "dbeta");
+  });
 }
 
-TEST_CASE("ranks with parts of a batch get what one process gets with all of it") {
-  const auto layout = GENERATE(TensorLayout::nchw, TensorLayout::nhwc);
-  const auto type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
-  for (const std::vector<std::size_t>& split : std::vector<std::vector<std::size_t>>{
+std::vector<Split> three_steps(const Split& split) {
+  return {split, split, split};
+}
+
+// In percent.
+int share_of_plans() {
+  return all_cases() ? 100 : few_cases() ? 5 : 20;
+}
+
+TEST_CASE("ranks with parts of a batch get what one process gets with all of it", "[places]") {
+  struct Shape {
+    std::size_t channels, spatial;
+    Split split;
+  };
+  std::vector<Shape> shapes{
+      {5, 1, {4, 4}}, {5, 48, {4, 4}}, {19, 67, {5, 3, 8, 0}}, {64, 9, {5, 3, 8, 0}}};
+  for (const Split& split : std::vector<Split>{
            {16}, {8, 8}, {7, 1, 8}, {5, 3, 8, 0}, {4, 4, 4, 4}, {0, 1, 2, 3, 4, 5, 0, 1}}) {
-    check_equal({layout, type, 5, 7}, split);
-    check_equal({layout, type, 37, 1}, split);
+    shapes.push_back({5, 7, split});
+    shapes.push_back({37, 1, split});
   }
-  check_equal({layout, type, 19, 67}, {5, 3, 8, 0});
-  check_equal({layout, type, 64, 9}, {5, 3, 8, 0});
+  const Place place = each_place();
+  std::uint64_t number = 0;
+  for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
+    for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16})
+      for (const auto& [channels, spatial, split] : shapes)
+        if (drawn(number++, share_of_plans()))
+          check_equal(
+              {place, channels, spatial, three_steps(split), {.type = type, .layout = layout}});
+}
+
+TEST_CASE("the results of one process over every transport", "[places]") {
+  const Place place = each_place();
+  for (const Over over : {Over::mem, Over::tcp, Over::shm})
+    for (const std::size_t size : {1, 3})
+      check_equal({place, 5, 9, three_steps(Split(size, 4)), {}, over});
+}
+
+// In the third step no rank has a sample.
+TEST_CASE("the results of one process with uneven steps, options and averages", "[places]") {
+  const Place place = each_place();
+  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+    for (int choice = 0; choice < 4; ++choice) {
+      BatchNormOptions options{.type = type, .affine = choice != 1, .bias = choice != 2};
+      options.layout = choice % 2 == 0 ? TensorLayout::nhwc : TensorLayout::nchw;
+      if (choice == 3) options.momentum = std::nullopt;
+      check_equal({place, 21, 3, {{5, 0, 3}, {1, 6, 2}, {0, 0, 0}, {0, 0, 4}, {3, 3, 3}}, options});
+    }
 }
 
 }  // namespace

@@ -73,33 +73,31 @@ Numbers coefficients(std::size_t count, std::uint64_t seed) {
 }
 
 void check_sums(const Case& of) {
-  const Numbers x = drawn(of.type, of.count(), 1), dy = drawn(of.type, of.count(), 2);
+  const Batch x{of.rows, of.channels, 1, drawn(of.type, of.count(), 1)},
+      dy{of.rows, of.channels, 1, drawn(of.type, of.count(), 2)};
   const Numbers point = coefficients(of.channels, 3);
-  Elements xs(of.type, x), dys(of.type, dy);
-  Numbers wanted(4 * of.channels), got(4 * of.channels, 1.0), size(4 * of.channels);
-  for (std::size_t i = 0; i < of.count(); ++i) {
-    const std::size_t c = i % of.channels;
-    const double d = x[i] - point[c];
-    const double terms[] = {d, d * d, dy[i], dy[i] * d};
-    for (std::size_t k = 0; k < 4; ++k) {
-      wanted[k * of.channels + c] += terms[k];
-      size[k * of.channels + c] += std::abs(terms[k]);
-    }
-  }
-  double* const to = got.data();
-  of.kernels.rows_moments(xs.data(), of.rows, of.channels, point.data(), to, to + of.channels);
+  Elements xs(of.type, x.values), dys(of.type, dy.values);
+  const PlainSums moments(x, point), gradients(x, point, &dy);
+  Numbers first(2 * of.channels, 1.0), second = first;
+  // The sums are added to what is there.
+  const auto compare = [&](const Numbers& got, const PlainSums& plain) {
+    long double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - 1 - plain.sums[i]) / (plain.scales[i] + 1));
+    CHECK(static_cast<double>(worst) <= sums_tolerance(of.type));
+  };
+  of.kernels.rows_moments(xs.data(), of.rows, of.channels, point.data(), first.data(),
+                          first.data() + of.channels);
   of.kernels.rows_gradients(xs.data(), dys.data(), of.rows, of.channels, point.data(),
-                            to + 2 * of.channels, to + 3 * of.channels);
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i)
-    worst = std::max(worst, std::abs(got[i] - 1 - wanted[i]) / (size[i] + 1));
-  CHECK(worst <= sums_tolerance(of.type));
+                            second.data(), second.data() + of.channels);
+  compare(first, moments);
+  compare(second, gradients);
   if (of.channels != 1) return;
-  Numbers run(4, 1.0);
-  of.kernels.run_moments(xs.data(), of.rows, point[0], run[0], run[1]);
-  of.kernels.run_gradients(xs.data(), dys.data(), of.rows, point[0], run[2], run[3]);
-  for (std::size_t i = 0; i < 4; ++i)
-    CHECK(std::abs(run[i] - 1 - wanted[i]) <= sums_tolerance(of.type) * (size[i] + 1));
+  first = second = {1, 1};
+  of.kernels.run_moments(xs.data(), of.rows, point[0], first[0], first[1]);
+  of.kernels.run_gradients(xs.data(), dys.data(), of.rows, point[0], second[0], second[1]);
+  compare(first, moments);
+  compare(second, gradients);
 }
 
 void check_maps(const Case& of, bool streamed) {

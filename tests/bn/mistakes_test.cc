@@ -4,10 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include <rondo/error.h>
-
-#include "bn/reference.h"
-#include "catch.h"
+#include "bn/places.h"
 
 namespace rondo::testing {
 namespace {
@@ -35,108 +32,69 @@ struct Model {
 };
 
 // Every rank must get Error(mismatch) with all of these in its message.
-void check_named(const std::string& what, const std::function<void(Model&)>& run,
-                 const std::vector<std::string>& parts) {
-  Setup setup;
-  setup.size = 4;
-  CHECK_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int rank) {
+void check_named(const std::vector<std::string>& parts, const std::function<void(Model&)>& run) {
+  run_on_processor(4, parts[0], [&](Communicator& c, int rank) {
     Model model(c, rank);
-    try {
-      run(model);
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      expect(error.code() == Errc::mismatch, message);
-      for (const std::string& part : parts)
-        expect(message.find(part) != std::string::npos, part + " in " + message);
-      return;
-    }
-    throw std::runtime_error("nothing was noticed");
-  }));
+    expect_parts(message_of(Errc::mismatch, [&] { run(model); }), parts);
+  });
 }
 
-TEST_CASE("a rank that skips a layer is named with where it is") {
-  check_named(
-      "skipped",
-      [](Model& m) {
-        for (int step = 0; step < 2; ++step)
-          for (std::size_t i = 0; i < 4; ++i)
-            if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
-      },
-      {"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at layer bn1 "
-       "forward step 2"});
-}
-
-TEST_CASE("a rank that runs the other direction is named") {
-  check_named("direction",
+TEST_CASE("a rank that is elsewhere is named with where it is") {
+  // It skips a layer.
+  check_named({"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at "
+               "layer bn1 forward step 2"},
+              [](Model& m) {
+                for (int step = 0; step < 2; ++step)
+                  for (std::size_t i = 0; i < 4; ++i)
+                    if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
+              });
+  // It runs the other direction.
+  check_named({"rank 1 at layer bn2 forward step 1; ranks 0, 2, 3 at layer bn1 backward step 1"},
               [](Model& m) {
                 m.forward(0);
                 m.forward(1);
-                if (m.rank == 1)
-                  m.forward(2);
-                else
-                  m.backward(1);
-              },
-              {"rank 1 at layer bn2 forward step 1; ranks 0, 2, 3 at layer bn1 backward step 1"});
-}
-
-TEST_CASE("a rank that made its layer anew is named with its step") {
-  check_named(
-      "step",
-      [](Model& m) {
-        m.forward(0);
-        m.forward(0);
-        SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
-        (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
-      },
-      {"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0-2 at layer bn0 forward "
-       "step 3"});
-}
-
-TEST_CASE("a rank that evaluated what others trained is named with what it evaluated") {
-  check_named("evaluation",
+                m.rank == 1 ? m.forward(2) : m.backward(1);
+              });
+  // It made its layer anew.
+  check_named({"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0-2 at layer bn0 "
+               "forward step 3"},
               [](Model& m) {
                 m.forward(0);
-                for (std::size_t i = 1; i < 3; ++i) {
-                  if (m.rank == 0)
-                    m.evaluate(i);
-                  else
-                    m.forward(i);
-                }
+                m.forward(0);
+                SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
+                (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
+              });
+  // It evaluated what others trained.
+  check_named({"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); "
+               "ranks 1-3 at layer bn1 forward step 1"},
+              [](Model& m) {
+                m.forward(0);
+                for (const std::size_t i : {1, 2}) m.rank == 0 ? m.evaluate(i) : m.forward(i);
                 m.forward(3);
-              },
-              {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); "
-               "ranks 1-3 "
-               "at layer bn1 forward step 1"});
-}
-
-TEST_CASE("a rank whose layer has another past is named") {
-  check_named("past",
+              });
+  // Its layer has another past.
+  check_named({"rank 1 at layer bn0 forward step 2 with statistics ",
+               "; ranks 0, 2, 3 at layer bn0 forward step 2 with "},
               [](Model& m) {
                 m.forward(0);
                 if (m.rank == 1) assign(m.layers[0].point(), Numbers(4, 5.0));
                 m.forward(0);
-              },
-              {"rank 1 at layer bn0 forward step 2 with statistics ",
-               "; ranks 0, 2, 3 at layer bn0 forward step 2 with "});
+              });
 }
 
 TEST_CASE("lists of layers that differ are named by the first layer that does") {
-  check_named("lists",
+  check_named({"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 "
+               "at layer bn1 (2 of 3 in one call, 4 channels) forward step 1"},
               [](Model& m) {
                 SyncBatchNorm* const usual[] = {&m.layers[0], &m.layers[1], &m.layers[3]};
                 SyncBatchNorm* const odd[] = {&m.layers[0], &m.layers[2], &m.layers[3]};
                 const Activations xs[] = {m.x(), m.x(), m.x()}, ys[] = {m.y(), m.y(), m.y()};
                 SyncBatchNorm::begin_forward(m.rank == 1 ? odd : usual, xs);
                 SyncBatchNorm::end_forward(m.rank == 1 ? odd : usual, ys);
-              },
-              {"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 "
-               "at layer "
-               "bn1 (2 of 3 "
-               "in one call, 4 channels) forward step 1"});
-}
-
-TEST_CASE("layers of one call whose channels differ are named even where their sum does not") {
-  check_named("sum of channels",
+              });
+  // Numbers of channels that differ, even where their sum does not.
+  check_named({"rank 2 at layer narrow (1 of 2 in one call, 4 channels)",
+               "ranks 0, 1, 3 at layer narrow (1 of 2 in one call, 2 channels)"},
               [](Model& m) {
                 SyncBatchNorm narrow(m.c, m.rank == 2 ? 4 : 2, {.name = "narrow"});
                 SyncBatchNorm wide(m.c, m.rank == 2 ? 2 : 4, {.name = "wide"});
@@ -144,48 +102,23 @@ TEST_CASE("layers of one call whose channels differ are named even where their s
                 const Activations xs[] = {m.x(), m.x()}, ys[] = {m.y(), m.y()};
                 SyncBatchNorm::begin_forward(layers, xs);
                 SyncBatchNorm::end_forward(layers, ys);
-              },
-              {"rank 2 at layer narrow (1 of 2 in one call, 4 channels)",
-               "ranks 0, 1, 3 at layer narrow (1 of 2 in one call, 2 channels)"});
+              });
 }
 
 TEST_CASE("different numbers of channels are named") {
-  for (const int odd : {0, 2}) {
-    Setup setup;
-    setup.size = 3;
-    CHECK_NOTHROW(run_communicators(setup, "channels", [odd](Communicator& c, int rank) {
+  for (const int odd : {0, 2})
+    run_on_processor(3, "channels", [odd](Communicator& c, int rank) {
       SyncBatchNorm layer(c, rank == odd ? 8 : 4, {.name = "stem.bn"});
       std::vector<float> x(16);
-      std::string message;
-      try {
-        layer.forward({x.data(), 2, 1}, {x.data(), 2, 1});
-      } catch (const Error& error) {
-        expect(error.code() == Errc::mismatch, error.what());
-        message = error.what();
-      }
-      for (const char* part :
-           {"layer stem.bn forward step 1", "fwd 1 stem.bn", "41 f64", "33 f64", "2 x channels"})
-        expect(message.find(part) != std::string::npos, fmt::format("{} in {}", part, message));
-    }));
-  }
-}
-
-// Checks that a wrong call throws an Error with this text on this rank alone, without harm.
-void refused(const std::string& part, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    expect(error.code() == Errc::invalid_argument, error.what());
-    expect(std::string(error.what()).find(part) != std::string::npos, part + " in " + error.what());
-    return;
-  }
-  throw std::runtime_error("nothing was thrown: " + part);
+      const Activations all{x.data(), 2, 1};
+      expect_parts(
+          message_of(Errc::mismatch, [&] { layer.forward(all, all); }),
+          {"layer stem.bn forward step 1", "fwd 1 stem.bn", "41 f64", "33 f64", "2 x channels"});
+    });
 }
 
 TEST_CASE("calls in the wrong order are named and do no harm") {
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "order", [](Communicator& c, int rank) {
+  run_on_processor(2, "order", [](Communicator& c, int rank) {
     Model m(c, rank);
     SyncBatchNorm &a = m.layers[0], &b = m.layers[1];
     const Activations x = m.x(), y = m.y();
@@ -227,13 +160,11 @@ TEST_CASE("calls in the wrong order are named and do no harm") {
             [&] { SyncBatchNorm::begin_forward(mixed, xs); });
     m.forward(0);
     m.backward(0);
-  }));
+  });
 }
 
 TEST_CASE("options and arguments that cannot be are refused") {
-  Setup setup;
-  setup.size = 1;
-  CHECK_NOTHROW(run_communicators(setup, "options", [](Communicator& c, int) {
+  run_on_processor(1, "options", [](Communicator& c, int) {
     const auto make = [&](std::size_t channels, BatchNormOptions options) {
       options.name = "bn";
       SyncBatchNorm layer(c, channels, options);
@@ -277,41 +208,23 @@ TEST_CASE("options and arguments that cannot be are refused") {
     refused("the deadline is negative", [&] { layer.set_deadline(std::chrono::milliseconds{-1}); });
     refused("x has 2 samples of 1 positions", [&] { layer.begin_forward({nullptr, 2, 1}); });
     refused("2^53", [&] { layer.begin_forward({four.data(), std::size_t{1} << 60, 1}); });
-  }));
+  });
 }
 
 TEST_CASE("a rank that never comes is named by the deadline of the layer") {
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "deadline", [](Communicator& c, int rank) {
-    if (rank == 1) {
-      // This rank waits here until the other has given up.
-      std::byte done{};
-      try {
-        c.broadcast({&done, 1, DType::u8}, {&done, 1, DType::u8}, 0).wait();
-      } catch (const Error&) {
-      }
-      return;
-    }
+  run_on_processor(2, "deadline", [](Communicator& c, int rank) {
+    if (rank == 1) return wait_until_others_fail(c);
     SyncBatchNorm layer(c, 4, {.name = "encoder.block3.layer12.bn7"});
     layer.set_deadline(std::chrono::milliseconds{300});
     std::vector<float> x(8);
-    std::string message;
-    try {
-      layer.forward({x.data(), 2, 1}, {x.data(), 2, 1});
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    expect(message.find("fwd 1 ..ock3.layer12.bn7") != std::string::npos &&
-               message.find("rank 1") != std::string::npos,
-           message);
-  }));
+    const Activations all{x.data(), 2, 1};
+    expect_parts(message_of(Errc::deadline_exceeded, [&] { layer.forward(all, all); }),
+                 {"fwd 1 ..ock3.layer12.bn7", "rank 1"});
+  });
 }
 
 TEST_CASE("layers may go while a pass is under way") {
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "gone", [](Communicator& c, int rank) {
+  run_on_processor(2, "gone", [](Communicator& c, int rank) {
     Model m(c, rank);
     const Activations xs[] = {m.x(), m.x(), m.x()}, ys[] = {m.y(), m.y(), m.y()};
     for (const std::size_t goes : {0, 2}) {
@@ -331,7 +244,7 @@ TEST_CASE("layers may go while a pass is under way") {
     SyncBatchNorm moved = std::move(m.layers[0]);
     moved.end_forward(m.y());
     moved.backward(m.x(), m.x(), m.y());
-  }));
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // its results.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -100,6 +101,28 @@ struct Reference {
   }
 };
 
+// The sums of a pass for each channel, the first and behind them the second, and the sums of
+// magnitudes: of x - center and its squares or, where there is a dy, of dy and dy * (x - center).
+// dy counts as 0 where a ReLU's y is 0.
+struct PlainSums {
+  PlainSums(const Batch& x, const Numbers& center, const Batch* dy = nullptr,
+            const Batch* y = nullptr)
+      : sums(2 * x.channels), scales(sums) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t c = i / x.spatial % x.channels;
+      const long double away = static_cast<long double>(x.values[i]) - center[c];
+      const bool masked = y != nullptr && y->values[i] <= 0;
+      const long double first = dy == nullptr ? away : masked ? 0.0L : dy->values[i];
+      for (const auto& [at, term] :
+           {std::pair(c, first), std::pair(x.channels + c, first * away)}) {
+        sums[at] += term;
+        scales[at] += std::abs(term);
+      }
+    }
+  }
+  std::vector<long double> sums, scales;
+};
+
 // A tensor as a rank holds it: some samples of a batch, in a layout and type.
 class Tensor {
  public:
@@ -112,13 +135,17 @@ class Tensor {
   Tensor(DType type, TensorLayout layout, const Batch& batch, std::size_t first,
          std::size_t samples)
       : Tensor(type, layout, samples, batch.channels, batch.spatial) {
+    pack(batch, first);
+  }
+  Activations view() noexcept {
+    return {bytes_.empty() ? nullptr : bytes_.data(), shape_.samples, shape_.spatial};
+  }
+  // Copies samples of the batch, from `first` on, into the tensor.
+  void pack(const Batch& batch, std::size_t first) {
     for_each([&](std::size_t n, std::size_t c, std::size_t s, std::size_t place) {
       const std::uint64_t bits = encode(type_, batch.values[batch.at(first + n, c, s)]);
       std::memcpy(&bytes_[place * size_of(type_)], &bits, size_of(type_));
     });
-  }
-  Activations view() noexcept {
-    return {bytes_.empty() ? nullptr : bytes_.data(), shape_.samples, shape_.spatial};
   }
   // Copies the tensor into the batch, from sample `first` on.
   void unpack(Batch& batch, std::size_t first) const {
@@ -127,6 +154,7 @@ class Tensor {
     });
   }
   const std::vector<unsigned char>& bytes() const noexcept { return bytes_; }
+  std::vector<unsigned char>& bytes() noexcept { return bytes_; }
 
  private:
   template <class Function>
@@ -205,18 +233,17 @@ inline double difference(const Numbers& got, const Numbers& wanted) {
 }
 // For batches: the worst channel, each measured by its own largest value.
 inline double difference_by_channel(const Batch& got, const Numbers& wanted) {
-  double worst = 0;
+  Numbers largest(got.channels), most(got.channels);
   if (got.values.size() != wanted.size()) return INFINITY;
-  for (std::size_t c = 0; c < got.channels; ++c) {
-    Numbers of_channel, wanted_of_channel;
-    for (std::size_t n = 0; n < got.samples; ++n)
-      for (std::size_t s = 0; s < got.spatial; ++s) {
-        of_channel.push_back(got.values[got.at(n, c, s)]);
-        wanted_of_channel.push_back(wanted[got.at(n, c, s)]);
-      }
-    worst = std::max(worst, difference(of_channel, wanted_of_channel));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::size_t c = i / got.spatial % got.channels;
+    const double apart = std::abs(got.values[i] - wanted[i]);
+    most[c] = std::max(most[c], std::isnan(apart) ? INFINITY : apart);
+    largest[c] = std::max(largest[c], std::abs(wanted[i]));
   }
-  return worst;
+  for (std::size_t c = 0; c < got.channels; ++c)
+    if (largest[c] > 0) most[c] /= largest[c];
+  return most.empty() ? 0 : *std::ranges::max_element(most);
 }
 // For one number in each channel: the worst difference, each divided by its channel's scale.
 inline double difference_of_scales(const Numbers& got, const Numbers& wanted,

@@ -4,10 +4,7 @@
 // rank differs, and in what.
 #include <functional>
 
-#include <rondo/error.h>
-
-#include "bn/reference.h"
-#include "catch.h"
+#include "bn/places.h"
 
 namespace rondo::testing {
 namespace {
@@ -16,19 +13,9 @@ constexpr std::size_t few_samples = 3, few_channels = 4;
 
 // Every rank must get Error(mismatch) with this text.
 void check_told(const std::string& text, const std::function<void(Communicator&, int)>& step) {
-  Setup setup;
-  setup.size = 3;
-  CHECK_NOTHROW(run_communicators(setup, text, [&](Communicator& c, int rank) {
-    try {
-      step(c, rank);
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      expect(error.code() == Errc::mismatch, message);
-      expect(message.find(text) != std::string::npos, text + " in " + message);
-      return;
-    }
-    throw std::runtime_error("nothing was noticed");
-  }));
+  run_on_processor(3, text, [&](Communicator& c, int rank) {
+    refused(Errc::mismatch, text, [&] { step(c, rank); });
+  });
 }
 
 void forward(SyncBatchNorm& layer) {
@@ -75,9 +62,7 @@ TEST_CASE("a momentum that one rank changed is named") {
 }
 
 TEST_CASE("threads and deadline may differ") {
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "may differ", [](Communicator& c, int rank) {
+  run_on_processor(2, "may differ", [](Communicator& c, int rank) {
     SyncBatchNorm layer(
         c, few_channels,
         {.name = "bn", .threads = 1 + rank, .deadline = std::chrono::milliseconds{60'000 + rank}});
@@ -86,7 +71,7 @@ TEST_CASE("threads and deadline may differ") {
     layer.set_deadline(std::chrono::milliseconds{60'001 - rank});
     expect(layer.options().threads == 2 - rank, "the layer has the new number of threads");
     forward(layer);
-  }));
+  });
 }
 
 void check_swapped(const std::string& name, const std::string& text) {
@@ -105,9 +90,7 @@ TEST_CASE("two layers of one name, or of none, that are swapped on one rank are 
 }
 
 TEST_CASE("a layer made where another has gone has its number") {
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "numbers", [](Communicator& c, int rank) {
+  run_on_processor(2, "numbers", [](Communicator& c, int rank) {
     SyncBatchNorm stays(c, few_channels, {.name = "stays"});
     for (int i = 0; i < 3; ++i) {
       std::optional<SyncBatchNorm> first(std::in_place, c, few_channels),
@@ -118,7 +101,7 @@ TEST_CASE("a layer made where another has gone has its number") {
       if (rank == 0) first.reset();
     }
     forward(stays);
-  }));
+  });
 }
 
 }  // namespace

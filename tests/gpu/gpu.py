@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from summary import catch_cases  # noqa: E402
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ("tools/rondo", "tests/bn/device/test_bn_device", "tests/device/test_device", "tests/gpu/batch_norm_bench",
+PROGRAMS = ("tools/rondo", "tests/bn/test_bn", "tests/device/test_device", "tests/gpu/batch_norm_bench",
             "tests/gpu/gpu_rank", "tests/gpu/test_gpu", "tests/table/test_table")  # in the build folder
 FAKE = "tests/device/fake"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
@@ -199,7 +199,7 @@ def skips_what_needs_the_fake(machine):
     granted either."""
     skipped = 0
     # [bits] takes long, and controls nothing.
-    for program, *which in ("test_device",), ("test_bn_device", "bn on a GPU*"), ("test_gpu", "~[bits]"):
+    for program, *which in ("test_device",), ("test_bn", "[gpu],[places]"), ("test_gpu", "~[bits]"):
         output = machine.run(program, *which, RONDO_TEST_REAL_CUDA="1", FAKE_CUDA="leaks=fail,gpus=1", seconds=300)
         skipped += len(re.findall(r"(?m)^skipped: it controls the fake", output))
     if not skipped:
@@ -314,7 +314,7 @@ def cases(machine):
     if machine.quick:
         yield "device", catch_program("test_device", "device: bytes go to a GPU*,device: a driver that*")
         yield "gpu", catch_program("test_gpu", "a stream that joins*,a buffer that goes*")
-        yield "batch norm", catch_program("test_bn_device", "bn on a GPU: steps over transports,bn on a GPU: several layers in one call")
+        yield "batch norm", catch_program("test_bn", "the results of one process over every transport,several layers in one call*")
         yield "table", catch_program("test_table", "table: gpu on several hosts", RONDO_TEST_EFFORT="2")
         yield "skips", skips_what_needs_the_fake
         yield "info", shows_gpus
@@ -328,7 +328,7 @@ def cases(machine):
     yield "device", catch_program("test_device")
     yield "gpu", catch_program("test_gpu", "~[abandons]")
     yield "gpu: a stream that does not move", catch_program("test_gpu", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
-    yield "batch norm", catch_program("test_bn_device", "bn on a GPU*")
+    yield "batch norm", catch_program("test_bn", "[gpu],[places]")
     yield "table", catch_program("test_table", "table: gpu*")
     if machine.fake:
         yield "skips", skips_what_needs_the_fake

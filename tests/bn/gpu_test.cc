@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only layers on GPUs do: streams, mismatches that are found later, fused additions and ReLUs,
+// memory of a GPU that is refused, and GPUs that fail.
+#include <functional>
+
+#include "bn/places.h"
+
+namespace rondo::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using namespace std::chrono_literals;
+
+constexpr std::size_t gpu_channels = 6, gpu_spatial = 10, gpu_each = 3;
+
+Batch gpu_batch(int size, std::uint64_t seed) {
+  return stored(
+      draw_batch(static_cast<std::size_t>(size) * gpu_each, gpu_channels, gpu_spatial, seed),
+      DType::f32);
+}
+Reference gpu_reference(const Batch& x, const Batch& dy) {
+  return Reference(x, dy, Numbers(gpu_channels, 1), Numbers(gpu_channels, 0), 1e-5);
+}
+// A rank's three samples of a batch.
+Placed part(Rank& rank, const Batch& batch) {
+  return {rank, DType::f32, batch, {static_cast<std::size_t>(rank.number) * gpu_each, gpu_each}};
+}
+Step gpu_step(Rank& rank, const Batch& x, const Batch& dy) {
+  return {rank, DType::f32, x, dy, {static_cast<std::size_t>(rank.number) * gpu_each, gpu_each}};
+}
+// Every rank's message; empty where it threw none.
+std::vector<std::string> messages_on_gpus(const Setup& setup,
+                                          const std::function<void(Rank&)>& function) {
+  std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
+  run_on(Place::gpu, setup, "mistake", [&](Rank& rank) {
+    try {
+      function(rank);
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(rank.number)] = error.what();
+    }
+  });
+  return messages;
+}
+bool ended(Rank& rank, const device::Stream& stream) {
+  device::Event end(rank.on->gpu());
+  const device::Current current(rank.on->gpu());
+  rank.on->gpu().check(end.record(stream.get()), "record");
+  return device::wait_for(end, 20ms) != device::not_ready;
+}
+
+TEST_CASE("bn on a GPU: the stream orders both ends, also when it changes", "[gpu]") {
+  run_on(Place::gpu, 2, "streams", [&](Rank& rank) {
+    const device::Gpu& gpu = rank.on->gpu();
+    SyncBatchNorm layer = rank.layer(gpu_channels, {.name = "bn"});
+    std::vector<device::Stream> streams;
+    for (int i = 0; i < 3; ++i) streams.emplace_back(gpu);
+    Step step = gpu_step(rank, gpu_batch(2, 0), gpu_batch(2, 0));
+    Placed copied = part(rank, gpu_batch(2, 0));
+    device::PinnedMemory in(gpu, step.x.bytes().size()), out(gpu, in.bytes());
+    const auto address_of = [](const Placed& tensor) {
+      return reinterpret_cast<device::Address>(tensor.view().data);
+    };
+    for (std::uint64_t number = 0; number < 9; ++number) {
+      // Each step on another stream than the one before, which may still be under way.
+      const device::Stream& stream = streams[number % streams.size()];
+      const Batch batch = gpu_batch(2, number);
+      // The caller's memory is the caller's affair.
+      settle(*rank.on, streams[(number + 2) % streams.size()]);
+      std::memcpy(in.data(), part(rank, batch).bytes().data(), in.bytes());
+      const auto on_stream = [&](auto copy, auto to, auto from) {
+        const device::Current current(gpu);
+        gpu.check(copy(to, from, in.bytes(), stream.get()), "copy");
+      };
+      on_stream(gpu.driver().copy_to_device, address_of(step.x), in.data());
+      layer.set_stream(stream.get());
+      step.forward(layer);
+      on_stream(gpu.driver().copy_to_host, out.data(), address_of(step.y));
+      layer.backward(step.x.view(), step.y.view(), step.dx.view());
+      settle(*rank.on, stream);
+      const Reference wanted = gpu_reference(batch, batch);
+      step.y.expect_near(wanted.y, 1e-5, "y");
+      rank.write(copied.view().data, {static_cast<const std::byte*>(out.data()), out.bytes()});
+      copied.expect_near(wanted.y, 1e-5, "the copy of y that came behind it");
+    }
+  });
+}
+
+// The layer's coefficients are those of the evaluation until its stream has used them.
+TEST_CASE("bn on a GPU: an evaluation on another stream in the middle of a pass", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  run_on(Place::gpu, 2, "evaluation", [&](Rank& rank) {
+    SyncBatchNorm layer = rank.layer(gpu_channels, {.name = "bn"});
+    const device::Stream &one = *rank.stream, other(rank.on->gpu());
+    Placed x = part(rank, gpu_batch(2, 1)), y = part(rank, gpu_batch(2, 1)),
+           wanted = part(rank, gpu_batch(2, 1)), evaluated = part(rank, gpu_batch(2, 1));
+    for (int i = 0; i < 3; ++i) layer.forward(x.view(), y.view());
+    layer.evaluate(x.view(), wanted.view());
+    x.set(gpu_batch(2, 2));
+    layer.evaluate(x.view(), wanted.view());
+    rank.settle();
+    for (const bool backward : {false, true}) {
+      layer.set_stream(one.get());
+      backward ? layer.begin_backward(x.view(), y.view()) : layer.begin_forward(x.view());
+      fake.hold(other.get());
+      layer.set_stream(other.get());
+      layer.evaluate(x.view(), evaluated.view());
+      backward ? layer.end_backward(y.view()) : layer.end_forward(y.view());
+      // Without the order this stream ends first.
+      expect(!ended(rank, one), "the streams are not ordered");
+      fake.let_go(other.get());
+      settle(*rank.on, other);
+      expect(backward || wanted.bytes() == evaluated.bytes(), "other values");
+    }
+    rank.settle();
+  });
+}
+
+TEST_CASE("bn on a GPU: an addition and a ReLU in the same pass", "[gpu]") {
+  run_on(Place::gpu, 2, "fused", [&](Rank& rank) {
+    SyncBatchNorm layer = rank.layer(gpu_channels);
+    const Batch x = gpu_batch(2, 1), z = gpu_batch(2, 2), dy = gpu_batch(2, 3);
+    Step step = gpu_step(rank, x, dy);
+    Placed on_z = part(rank, z), dz = part(rank, x);
+    Batch y = x, masked = dy;
+    y.values = gpu_reference(x, dy).y;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y.values[i] = std::max(y.values[i] + z.values[i], 0.0);
+      if (y.values[i] == 0) masked.values[i] = 0;
+    }
+    for (int round = 0; round < 2; ++round) {
+      layer.forward(step.x.view(), step.y.view(), {.relu = true, .add = on_z.view()});
+      layer.backward(step.x.view(), step.dy.view(), step.dx.view(),
+                     {.relu = true, .add = dz.view(), .y = step.y.view()});
+      step.y.expect_near(y.values, 1e-5, "y");
+      step.dx.expect_near(gpu_reference(x, masked).dx, 1e-5, "dx");
+      dz.expect_near(masked.values, 0, "dz");
+    }
+    layer.evaluate(step.x.view(), step.y.view(), {.relu = true});
+    rank.settle();
+  });
+}
+
+TEST_CASE("bn on a GPU: ranks at different layers or steps, noticed in the next pass", "[gpu]") {
+  for (const bool skips : {true, false}) {
+    const auto messages = messages_on_gpus(ranks(3), [&](Rank& rank) {
+      SyncBatchNorm a = rank.layer(gpu_channels, {.name = "a"}),
+                    b = rank.layer(gpu_channels, {.name = "b"}),
+                    d = rank.layer(gpu_channels, {.name = "d"});
+      const Step step = gpu_step(rank, gpu_batch(3, 1), gpu_batch(3, 1));
+      for (SyncBatchNorm* layer : {&a, &b, &d}) step.forward(*layer);
+      const bool wrong = rank.number == 1;
+      if (wrong && !skips) {
+        SyncBatchNorm other = rank.layer(gpu_channels, {.name = "other", .epsilon = 2});
+        // The first pass of a layer looks at its sums at once, but does not tell at once.
+        step.forward(other);
+      } else {
+        step.forward(wrong ? b : a);
+      }
+      step.forward(d);
+      rank.settle();
+    });
+    for (const std::string& message : messages) {
+      CHECK_THAT(message, Contains("batch norm: ranks differ: rank 1 at layer "));
+      CHECK_THAT(message, Contains("ranks 0, 2 at layer a forward step 2"));
+    }
+    CHECK_THAT(messages[0],
+               Contains(skips ? "layer b forward step 2" : "layer other forward step 1"));
+  }
+}
+
+TEST_CASE("bn on a GPU: the message outlives the layer that it is of", "[gpu]") {
+  const auto messages = messages_on_gpus(ranks(2), [&](Rank& rank) {
+    std::optional<SyncBatchNorm> a(rank.layer(gpu_channels, {.name = "a"}));
+    SyncBatchNorm b = rank.layer(gpu_channels, {.name = "b"});
+    const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
+    step.forward(*a);
+    step.forward(b);
+    step.forward(*a);
+    step.backward(rank.number == 0 ? *a : b);
+    a.reset();
+    step.forward(b);
+  });
+  for (const std::string& message : messages)
+    CHECK_THAT(message, Contains("rank 0 at layer a backward step 2") &&
+                            Contains("rank 1 at layer b backward step 1"));
+}
+
+TEST_CASE("bn on a GPU: a GPU on some ranks only", "[gpu]") {
+  const auto messages = messages_on_gpus(ranks(2), [&](Rank& rank) {
+    Rank mine(rank.c, rank.number == 0 ? Place::gpu : Place::processor);
+    SyncBatchNorm layer = mine.layer(gpu_channels);
+    gpu_step(mine, gpu_batch(2, 1), gpu_batch(2, 1)).forward(layer);
+  });
+  for (const std::string& message : messages)
+    CHECK_THAT(message, Contains("or is on a GPU of some ranks only"));
+}
+
+TEST_CASE("bn on a GPU: a rank that leaves, and a GPU that fails", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  for (const bool fails : {false, true}) {
+    Setup setup = ranks(2);
+    setup.options.deadline = 2s;
+    const auto messages = messages_on_gpus(setup, [&](Rank& rank) {
+      SyncBatchNorm layer = rank.layer(gpu_channels);
+      const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
+      step.forward(layer);
+      step.forward(layer);
+      rank.settle();
+      if (rank.number == 1) {
+        if (!fails) return;
+        fake.break_gpu(1);
+      }
+      for (int i = 0; i < 3; ++i) step.forward(layer);
+    });
+    if (fails) CHECK_THAT(messages[1], Contains("CUDA_ERROR_ILLEGAL_ADDRESS"));
+    CHECK_THAT(messages[0], Contains("rank 1"));
+    fake.clear();
+    for (const int ordinal : {0, 1}) fake.break_gpu(ordinal, 0);
+  }
+}
+
+TEST_CASE("bn on a GPU: what is refused", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  run_on(Place::gpu, 1, "refused", [&](Rank& rank) {
+    Rank on_host(rank.c, Place::processor);
+    SyncBatchNorm layer = rank.layer(gpu_channels, {.name = "bn"}),
+                  host = on_host.layer(gpu_channels, {.name = "host"});
+    const Placed on_x = part(rank, gpu_batch(1, 1)), on_y = part(rank, gpu_batch(1, 1)),
+                 in_host = part(on_host, gpu_batch(1, 1));
+    const Activations x = on_x.view(), y = on_y.view(), h = in_host.view();
+    refused("layer bn: x is in host memory, but the layer is on GPU 0",
+            [&] { layer.forward(h, y); });
+    OnGpu other(1);
+    const device::DeviceMemory elsewhere(other.gpu(), 4096);
+    Activations there = y, longer = x;
+    there.data = reinterpret_cast<void*>(elsewhere.address());
+    refused("y is in memory of GPU 1, but the layer is on GPU 0", [&] { layer.forward(x, there); });
+    longer.samples *= 2;
+    refused("x has 1.406 KiB, but its memory on GPU 0 ends after 721 B",
+            [&] { layer.begin_forward(longer); });
+    refused("gamma must be 6 f64, f32, f16 or bf16 in memory of GPU 0, not 6 f32 in host memory",
+            [&] { layer.bind_parameters(host.gamma(), host.beta()); });
+    refused("in host memory, not 6 f32 of a GPU",
+            [&] { host.bind_parameters(layer.gamma(), layer.beta()); });
+    refused(Errc::unsupported, "it computes on the processor, where nothing is fused",
+            [&] { host.forward(h, h, {.relu = true}); });
+    layer.forward(x, y, {.relu = true});
+    refused("backward of a ReLU needs the y", [&] { layer.backward(x, y, y, {.relu = true}); });
+    SyncBatchNorm* const both[] = {&layer, &host};
+    const Activations xs[] = {x, h};
+    refused("its GPU or stream is not that of layer bn",
+            [&] { SyncBatchNorm::begin_forward(both, xs); });
+    fake.capture(rank.stream->get(), true);
+    refused(Errc::unsupported, "the stream is being captured into a CUDA graph",
+            [&] { layer.forward(x, y); });
+    fake.capture(rank.stream->get(), false);
+    refused("there is no GPU 7", [&] { SyncBatchNorm(rank.c, gpu_channels, {.device = 7}); });
+    layer.forward(x, y);
+    rank.settle();
+    expect(layer.mean().empty() && layer.gamma_gradient_sum().empty(), "spans of a layer on a GPU");
+  });
+}
+
+TEST_CASE("bn on a GPU: a new stream in the middle of a pass is that of the next pass", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  run_on(Place::gpu, 1, "next stream", [&](Rank& rank) {
+    const device::Stream second(rank.on->gpu());
+    SyncBatchNorm layer = rank.layer(gpu_channels);
+    const Batch batch = gpu_batch(1, 1);
+    Step step = gpu_step(rank, batch, batch);
+    step.forward(layer);
+    step.y.set(batch);
+    layer.begin_forward(step.x.view());
+    layer.set_stream(second.get());
+    fake.hold(second.get());
+    layer.end_forward(step.y.view());
+    step.y.expect_near(gpu_reference(batch, batch).y, 1e-5, "y");
+    fake.let_go(second.get());
+    step.backward(layer);
+    settle(*rank.on, second);
+  });
+}
+
+TEST_CASE("bn on a GPU: outputs of a fused pass that overlap are refused", "[gpu]") {
+  run_on(Place::gpu, 1, "overlaps", [&](Rank& rank) {
+    SyncBatchNorm layer = rank.layer(gpu_channels);
+    const Step step = gpu_step(rank, gpu_batch(1, 1), gpu_batch(1, 1));
+    const Activations x = step.x.view(), y = step.y.view(), dy = step.dy.view(),
+                      dx = step.dx.view();
+    const device::DeviceMemory twice(rank.on->gpu(), 4096);
+    Activations one = x, shifted = x;
+    one.data = reinterpret_cast<void*>(twice.address());
+    shifted.data = reinterpret_cast<void*>(twice.address() + 4);
+    refused("z and y overlap in part", [&] { layer.forward(x, one, {.add = shifted}); });
+    refused("z and y overlap in part", [&] { layer.evaluate(x, one, {.add = shifted}); });
+    layer.forward(x, y, {.relu = true});
+    refused("dz and dx overlap",
+            [&] { layer.backward(x, dy, dx, {.relu = true, .add = dx, .y = y}); });
+    refused("dz overlaps the input in part",
+            [&] { layer.backward(x, one, dx, {.relu = true, .add = shifted, .y = y}); });
+    refused("dx overlaps y in part",
+            [&] { layer.backward(x, dy, one, {.relu = true, .y = shifted}); });
+    layer.backward(x, dy, dx, {.relu = true, .y = y});
+    rank.settle();
+  });
+}
+
+// A backward pass without the ReLU of its forward pass, or with one that was not there, would give
+// wrong gradients.
+TEST_CASE("bn on a GPU: a ReLU in only one of forward and backward is refused", "[gpu]") {
+  const bool forward = GENERATE(false, true);
+  run_on(Place::gpu, 2, "relu", [&](Rank& rank) {
+    SyncBatchNorm layer = rank.layer(gpu_channels, {.name = "bn"});
+    SyncBatchNorm* const list[] = {&layer};
+    const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
+    const Activations x = step.x.view(), y = step.y.view(), dy = step.dy.view(),
+                      dx = step.dx.view();
+    const BatchNormFusion relu{.relu = true, .y = y};
+    const BatchNormFusion there = forward ? relu : BatchNormFusion{},
+                          back = forward ? BatchNormFusion{} : relu;
+    const BatchNormGradients into{layer.gamma_gradient(), layer.beta_gradient(), true};
+    const auto wrong = [&](const std::string& pass, const std::function<void()>& call) {
+      refused(fmt::format("rank {}: batch norm layer bn: backward {} a ReLU, but {} was {} one: "
+                          "give both the same BatchNormFusion::relu",
+                          rank.number, forward ? "is without" : "has", pass,
+                          forward ? "with" : "without"),
+              call);
+    };
+    layer.forward(x, y, there);
+    wrong("the last forward pass", [&] { layer.backward(x, dy, dx, back); });
+    if (forward)
+      wrong("the last forward pass",
+            [&] { SyncBatchNorm::begin_backward(list, std::span(&x, 1), std::span(&dy, 1)); });
+    // Nothing has begun, so the right one goes on.
+    layer.backward(x, dy, dx, there);
+    layer.forward(x, y, there);
+    const BatchNormPass taken = layer.take_pass();
+    wrong("the forward pass of step 2", [&] { layer.backward(taken, x, dy, dx, into, back); });
+    layer.backward(taken, x, dy, dx, into, there);
+    const BatchNormPass evaluated = layer.evaluate_pass(x, y, there);
+    wrong("the evaluation", [&] { layer.backward(evaluated, x, dy, dx, into, back); });
+    layer.backward(evaluated, x, dy, dx, into, there);
+    rank.settle();
+  });
+}
+
+TEST_CASE("bn on a GPU: no function that may block, and nothing waits for a kernel", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  run_on(Place::gpu, 2, "steady", [&](Rank& rank) {
+    SyncBatchNorm first = rank.layer(gpu_channels, {.name = "1"}),
+                  second = rank.layer(gpu_channels, {.name = "2"});
+    const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
+    const Activations x = step.x.view(), y = step.y.view(), z = step.dy.view(), dx = step.dx.view();
+    const auto run = [&] {
+      first.forward(x, y);
+      second.forward(y, z);
+      second.backward(y, x, dx);
+      first.backward(x, dx, dx);
+    };
+    run();
+    run();
+    fake.forbid_blocking(true);
+    for (int i = 0; i < 3; ++i) run();
+    fake.forbid_blocking(false);
+    rank.settle();
+  });
+}
+
+}  // namespace
+}  // namespace rondo::testing
