@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 #include "support/draw.h"
 
 namespace rondo::testing {
@@ -30,7 +30,7 @@ class GradientTrial {
       sources_.push_back(std::make_unique<device::DeviceMemory>(on.gpu(), bytes()));
     }
     sums_.resize(parameters);
-    buckets_.emplace(c, parameters_of(std::vector<Shape>(parameters, {count_}), on.gpu().ordinal()),
+    buckets_.emplace(c, parameters_of(std::vector<Tensor>(parameters, {count_}), on.gpu().ordinal()),
                      options());
   }
 

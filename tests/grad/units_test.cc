@@ -7,22 +7,12 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
 
-constexpr int group_size = 3;
-
-Setup three_ranks() {
-  Setup setup;
-  setup.size = group_size;
-  return setup;
-}
-
 GradientOptions options_of(Averaging averaging, bool feedback) {
-  GradientOptions options;
-  options.first_bucket_bytes = options.bucket_bytes = 256;
+  GradientOptions options = small_buckets(256);
   options.wire = DType::f16;
   options.averaging = averaging;
   options.error_feedback = feedback;
@@ -44,7 +34,7 @@ void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, 
   for (std::size_t i = 0; i < model.size(); ++i)
     for (std::size_t j = 0; j < model.count(i); ++j) {
       double wanted = 0;
-      for (int r = 0; r < group_size; ++r) {
+      for (int r = 0; r < 3; ++r) {
         const double part = averaging == Averaging::sum    ? 1
                             : averaging == Averaging::mean ? 1.0 / 3
                                                            : (r + 1) / 6.0;
@@ -64,12 +54,10 @@ TEST_CASE("f16 on the wire keeps small and large gradients side by side, from th
   const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64, 7, 300});
   const std::vector<double> magnitudes{1e-6, 3e-8, 1, 5e4, 1e-30};
-  CHECK_NOTHROW(
-      run_communicators(three_ranks(), "small", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), options_of(averaging, feedback));
-        for (std::size_t step = 0; step < 4; ++step)
-          check_step(buckets, model, step, rank, averaging, magnitudes);
-      }));
+  run_buckets(ranks(), model, options_of(averaging, feedback), [&](auto& buckets, auto&, int rank) {
+    for (std::size_t step = 0; step < 4; ++step)
+      check_step(buckets, model, step, rank, averaging, magnitudes);
+  });
 }
 
 // They grow by more than the power leaves room for, so the bucket travels again. If they shrink,
@@ -77,48 +65,46 @@ TEST_CASE("f16 on the wire keeps small and large gradients side by side, from th
 TEST_CASE("gradients that grow a million times in a step are right in that step") {
   const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64});
-  CHECK_NOTHROW(run_communicators(three_ranks(), "grow", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(),
-                            options_of(Averaging::mean, feedback));
-    std::size_t step = 0;
-    for (const std::vector<double>& magnitudes :
-         {std::vector<double>{1e-6, 1e-3, 1}, {1, 1e-3, 1e6}, {1e6, 1e4, 1e12}, {1e6, 1e4, 1e12}})
-      check_step(buckets, model, step++, rank, Averaging::mean, magnitudes);
-  }));
+  run_buckets(ranks(), model, options_of(Averaging::mean, feedback),
+              [&](auto& buckets, auto&, int rank) {
+                std::size_t step = 0;
+                for (const std::vector<double>& magnitudes : {std::vector<double>{1e-6, 1e-3, 1},
+                                                              {1, 1e-3, 1e6},
+                                                              {1e6, 1e4, 1e12},
+                                                              {1e6, 1e4, 1e12}})
+                  check_step(buckets, model, step++, rank, Averaging::mean, magnitudes);
+              });
 }
 
 // The second parameter grows so much that the bucket travels twice. The rounding error of the first
 // time must not be added again.
 TEST_CASE("a bucket that travels again counts once in what rounding has taken") {
   const Model model = Model::of({1, 1});
-  CHECK_NOTHROW(
-      run_communicators(three_ranks(), "again", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::sum, true));
-        double wanted = 0, sum = 0;
-        // In the steps without gradients the residuals follow.
-        for (const auto [first, second] :
-             {std::pair{1.0, 1.0}, {100.3, 1e6}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}) {
-          buckets.begin_step();
-          set_element(buckets.gradient(0), 0,
-                      rank == 0 ? first : 0);  // alone: sums over f16 round too
-          set_element(buckets.gradient(1), 0, second);
-          buckets.ready(1);
-          buckets.ready(0);
-          buckets.finish();
-          wanted += first;
-          sum += element_of(buckets.gradient(0), 0);
-        }
-        expect(std::abs(sum - wanted) <= 1e-5 * wanted,
-               std::to_string(sum) + ", not " + std::to_string(wanted));
-      }));
+  run_buckets(ranks(), model, options_of(Averaging::sum, true),
+              [&](auto& buckets, auto&, int rank) {
+                double wanted = 0, sum = 0;
+                // In the steps without gradients the residuals follow.
+                for (const auto& [first, second] :
+                     {std::pair{1.0, 1.0}, {100.3, 1e6}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}) {
+                  buckets.begin_step();
+                  set_element(buckets.gradient(0), 0,
+                              rank == 0 ? first : 0);  // alone: sums over f16 round too
+                  set_element(buckets.gradient(1), 0, second);
+                  buckets.ready(1);
+                  buckets.ready(0);
+                  buckets.finish();
+                  wanted += first;
+                  sum += element_of(buckets.gradient(0), 0);
+                }
+                expect(std::abs(sum - wanted) <= 1e-5 * wanted,
+                       std::to_string(sum) + ", not " + std::to_string(wanted));
+              });
 }
 
 TEST_CASE("an infinite gradient comes through as f16, and the steps after it are right") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(
-      run_communicators(three_ranks(), "infinite", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(),
-                                options_of(Averaging::mean, false));
+  run_buckets(
+      ranks(), model, options_of(Averaging::mean, false), [&](auto& buckets, auto&, int rank) {
         check_step(buckets, model, 0, rank, Averaging::mean, {1e-5, 1e-5});
         buckets.begin_step();
         for (std::size_t i = 0; i < 2; ++i) {
@@ -130,53 +116,51 @@ TEST_CASE("an infinite gradient comes through as f16, and the steps after it are
         expect(std::isinf(element_of(buckets.gradient(0), 70)) && !buckets.finite(), "infinite");
         expect(std::isfinite(element_of(buckets.gradient(0), 69)), "its neighbour");
         check_step(buckets, model, 2, rank, Averaging::mean, {1e-5, 1e-5});
-      }));
+      });
 }
 
 TEST_CASE("a parameter that is first used later keeps its digits then") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(
-      run_communicators(three_ranks(), "later", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(),
-                                options_of(Averaging::mean, false));
-        const std::size_t unused[] = {1};
-        for (std::size_t step = 0; step < 2; ++step) {
-          buckets.begin_step({.unused = unused});
-          model.write(buckets.gradient(0), step, rank, 0);
-          buckets.ready(0);
-          buckets.finish();
-        }
-        buckets.step_without_data();
-        for (std::size_t step = 2; step < 4; ++step)
-          check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
-      }));
+  run_buckets(ranks(), model, options_of(Averaging::mean, false),
+              [&](auto& buckets, auto&, int rank) {
+                const std::size_t unused[] = {1};
+                for (std::size_t step = 0; step < 2; ++step) {
+                  buckets.begin_step({.unused = unused});
+                  model.write(buckets.gradient(0), step, rank, 0);
+                  buckets.ready(0);
+                  buckets.finish();
+                }
+                buckets.step_without_data();
+                for (std::size_t step = 2; step < 4; ++step)
+                  check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
+              });
 }
 
 // Zeros give no size. After one measurement buckets start before finish() again.
 TEST_CASE("a gradient that is always zero does not keep buckets from starting early") {
   const Model model = Model::of({64, 64, 64, 64});
-  CHECK_NOTHROW(run_communicators(three_ranks(), "zero", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
-    // A slow header may delay the buckets of some steps, but not of every step.
-    double early = 0;
-    for (std::size_t step = 0; step < 1000 && early == 0; ++step) {
-      buckets.begin_step();
-      for (std::size_t i = model.size(); i-- > 0;) {
-        model.write(buckets.gradient(i), step, rank, i, i == 1 ? 0 : 1);
-        communicator.barrier({.priority = Priority::urgent}).wait();
-        buckets.ready(i);
-      }
-      buckets.finish();
-      const BucketStatistics& first = buckets.statistics()[0];
-      const StepStatistics whole = buckets.step_statistics();
-      if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us)
-        early = 1;
-      const Buffer flag{&early, 1, DType::f64};
-      communicator.all_reduce(flag, flag, ReduceOp::max).wait();
-    }
-    expect(early == 1, "in 1,000 steps no bucket has started before finish()");
-    check_step(buckets, model, 1000, rank, Averaging::mean, {1, 3e-8, 1, 1});
-  }));
+  run_buckets(
+      ranks(), model, options_of(Averaging::mean, false), [&](auto& buckets, auto& c, int rank) {
+        // A slow header may delay the buckets of some steps, but not of every step.
+        double early = 0;
+        for (std::size_t step = 0; step < 1000 && early == 0; ++step) {
+          buckets.begin_step();
+          for (std::size_t i = model.size(); i-- > 0;) {
+            model.write(buckets.gradient(i), step, rank, i, i == 1 ? 0 : 1);
+            c.barrier({.priority = Priority::urgent}).wait();
+            buckets.ready(i);
+          }
+          buckets.finish();
+          const BucketStatistics& first = buckets.statistics()[0];
+          const StepStatistics whole = buckets.step_statistics();
+          if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us)
+            early = 1;
+          const Buffer flag{&early, 1, DType::f64};
+          c.all_reduce(flag, flag, ReduceOp::max).wait();
+        }
+        expect(early == 1, "in 1,000 steps no bucket has started before finish()");
+        check_step(buckets, model, 1000, rank, Averaging::mean, {1, 3e-8, 1, 1});
+      });
 }
 
 }  // namespace

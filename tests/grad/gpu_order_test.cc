@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 
 namespace rondo::testing {
 namespace {
@@ -41,7 +41,7 @@ class Rank {
         source(on, count, 0),
         in(on, bytes),
         out(on, bytes),
-        buckets(c, parameters_of(std::vector<Shape>(parameters, {count}), on.gpu().ordinal()),
+        buckets(c, parameters_of(std::vector<Tensor>(parameters, {count}), on.gpu().ordinal()),
                 rebuilt_never(std::move(options))) {}
 
   device::Address view(std::size_t parameter) const {
@@ -107,7 +107,7 @@ void run_ordered(std::string_view what,
       run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) { function(c, on, fake); }));
 }
 
-TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradients]") {
+TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gpu]") {
   const bool copies = GENERATE(false, true);
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("ready", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
@@ -141,7 +141,7 @@ TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradie
 }
 
 // The program still reads a gradient of the step before, for which nobody calls ready() now.
-TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", "[gradients]") {
+TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", "[gpu]") {
   const bool find = GENERATE(false, true);
   run_ordered("unused", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
@@ -167,7 +167,7 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
   });
 }
 
-TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
+TEST_CASE("what comes behind finish_on() finds the gradients", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     GradientOptions options;
@@ -188,8 +188,7 @@ TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
   });
 }
 
-TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host",
-          "[gradients]") {
+TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host", "[gpu]") {
   const bool on_stream = GENERATE(false, true);
   const DType wire = GENERATE(DType::bf16, DType::f16);
   run_ordered("on_bucket", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
@@ -230,7 +229,7 @@ TEST_CASE("on_bucket comes when gradients are final for the stream, or for the h
 }
 
 // The host reads at once, without a stream of the program.
-TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
+TEST_CASE("finish() waits for the gradients of a GPU", "[gpu]") {
   run_ordered("host", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;
@@ -247,7 +246,7 @@ TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
   });
 }
 
-TEST_CASE("norm() waits for the GPU", "[gradients]") {
+TEST_CASE("norm() waits for the GPU", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("norm", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     GradientOptions options;
@@ -266,7 +265,7 @@ TEST_CASE("norm() waits for the GPU", "[gradients]") {
 
 // begin_step() knows the sizes of the step before without waiting for the GPU, also when a bucket
 // has travelled again in that.
-TEST_CASE("begin_step() of f16 does not wait for streams", "[gradients]") {
+TEST_CASE("begin_step() of f16 does not wait for streams", "[gpu]") {
   const float growth = GENERATE(1.0F, 5000.0F);
   run_ordered("begin", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
@@ -304,7 +303,7 @@ void expect_before_step(OnGpu& on, const FakeCuda& fake, Rank& rank, Call call) 
 }
 
 // The stream of zero_on() is not the one that finish_on() has joined.
-TEST_CASE("zero_on() comes after the step before, and before the next one", "[gradients]") {
+TEST_CASE("zero_on() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;
@@ -322,7 +321,7 @@ TEST_CASE("zero_on() comes after the step before, and before the next one", "[gr
   });
 }
 
-TEST_CASE("clip_on() comes after the step before, and before the next one", "[gradients]") {
+TEST_CASE("clip_on() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;
@@ -347,7 +346,7 @@ TEST_CASE("clip_on() comes after the step before, and before the next one", "[gr
 }
 
 TEST_CASE("copies of local steps on a GPU come after all that uses the view, and before the rest",
-          "[gradients]") {
+          "[gpu]") {
   run_ordered("local", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     GradientOptions options;
     options.wire = DType::bf16;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 
 namespace rondo::testing {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // The last parameter has no elements.
-constexpr Shape shapes[] = {{3000}, {500}, {0}};
+constexpr Tensor shapes[] = {{3000}, {500}, {0}};
 constexpr std::size_t empty = 2;
 
 // Waits until the kernels that load a bucket are enqueued, which may be done by another thread.
@@ -70,7 +70,7 @@ void run_with_deadlines(
 // The second step loads its bucket before the stream of finish_on(), and stores it after that,
 // because a parameter is unused. So the sum arrives, but the kernels that look for overflow do not
 // run.
-TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline", "[gradients]") {
+TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   GradientOptions options;
@@ -97,7 +97,7 @@ TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline
 }
 
 // No bucket waits for the gradient without elements, but the end of the step does.
-TEST_CASE("finish() waits for the GPU until the deadline", "[gradients]") {
+TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   run_with_deadlines({}, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
@@ -112,8 +112,7 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gradients]") {
   });
 }
 
-TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again",
-          "[gradients]") {
+TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   GradientOptions options;
@@ -135,7 +134,7 @@ TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked ag
 
 // The copy may still come, so its memory is never freed.
 TEST_CASE("broadcast_parameters waits for the GPU until the communicator's deadline",
-          "[abandons]") {
+          "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   Setup setup;
@@ -143,7 +142,7 @@ TEST_CASE("broadcast_parameters waits for the GPU until the communicator's deadl
   setup.options.deadline = short_deadline;
   CHECK_NOTHROW(run_on_gpus(setup, "deadline", [&](Communicator& c, OnGpu& on) {
     const GpuFloats value(on, 100, 1);
-    std::vector<Parameter> parameters = parameters_of(std::array{Shape{100}}, on.gpu().ordinal());
+    std::vector<Parameter> parameters = parameters_of(std::array{Tensor{100}}, on.gpu().ordinal());
     parameters[0].value = value.buffer().data;
     fake.hold();
     refused(Errc::deadline_exceeded,
