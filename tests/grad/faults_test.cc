@@ -32,15 +32,15 @@ TEST_CASE("a gradient that never becomes ready is named on every rank, in the sa
   });
 }
 
-TEST_CASE("a gradient that is ready twice is named on every rank", "[places]") {
+TEST_CASE("a gradient that is ready twice is named on every rank", "[devices]") {
   const Model model = Model::mixed();
   enum class Twice { in_turn, at_once, in_a_local_step };
   const Twice twice = GENERATE(Twice::in_turn, Twice::at_once, Twice::in_a_local_step);
-  const Place place = GENERATE(from_range(places()));
+  const Device device = GENERATE(from_range(devices()));
   run_each(over_each(), [&](Communicator& c, int rank) {
     // The others may still be in their constructor when this rank begins the first step.
     const std::string message = message_of([&] {
-      GradientBuckets buckets(c, model.parameters(device_of(place, rank)), small_buckets(256));
+      GradientBuckets buckets(c, model.parameters(device_of(device, rank)), small_buckets(256));
       if (twice == Twice::in_a_local_step) {
         const GradientBuckets::Accumulation accumulation(buckets);
         buckets.begin_step();

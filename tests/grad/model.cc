@@ -33,7 +33,7 @@ Model Model::of(std::initializer_list<std::size_t> counts, DType type) {
 double Model::value(std::size_t step, int rank, std::size_t parameter, std::size_t element) const {
   const std::uint64_t drawn =
       testing::mixed(step * 64 + static_cast<std::uint64_t>(rank), parameter, element);
-  return (static_cast<double>(drawn % 129) - 64) / 64;
+  return static_cast<double>(drawn % (2 * steps_ + 1)) / static_cast<double>(steps_) - 1;
 }
 
 double element_of(const Buffer& buffer, std::size_t index) {

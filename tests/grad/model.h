@@ -17,7 +17,9 @@ namespace rondo::testing {
 
 class Model {
  public:
-  explicit Model(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {}
+  // Gradients are multiples of 1 / steps.
+  explicit Model(std::vector<Tensor> tensors, std::uint64_t steps = 64)
+      : tensors_(std::move(tensors)), steps_(steps) {}
   // A few tensors of every type that gradients have, one of them empty.
   static Model mixed();
   static Model of(std::initializer_list<std::size_t> counts, DType type = DType::f32);
@@ -44,6 +46,7 @@ class Model {
 
  private:
   std::vector<Tensor> tensors_;
+  std::uint64_t steps_;
 };
 
 double element_of(const Buffer& buffer, std::size_t index);

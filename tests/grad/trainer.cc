@@ -5,16 +5,16 @@
 
 namespace rondo::testing {
 
-std::vector<Place> places() {
+std::vector<Device> devices() {
   try {
-    if (gpus_of_tests() > 0) return {Place::host, Place::gpu};
+    if (gpus_of_tests() > 0) return {Device::host, Device::gpu};
   } catch (const std::runtime_error&) {  // there is no driver
   }
-  return {Place::host};
+  return {Device::host};
 }
 
-int device_of(Place place, int rank) {
-  if (place == Place::host) return -1;
+int device_of(Device device, int rank) {
+  if (device == Device::host) return -1;
   have_kernels();
   return rank % gpus_of_tests();
 }
@@ -48,12 +48,12 @@ void Trainer::Destroy::operator()(Gpu* gpu) const noexcept {
   delete gpu;
 }
 
-Trainer::Trainer(Communicator& c, Place place, const Model& model, const GradientOptions& options,
+Trainer::Trainer(Communicator& c, Device device, const Model& model, const GradientOptions& options,
                  std::chrono::milliseconds patience)
     : rank_(c.rank()),
       patience_(patience),
-      gpu_(place == Place::gpu ? new Gpu(device_of(place, rank_), model) : nullptr),
-      buckets(c, model.parameters(device_of(place, rank_)), options) {}
+      gpu_(device == Device::gpu ? new Gpu(device_of(device, rank_), model) : nullptr),
+      buckets(c, model.parameters(device_of(device, rank_)), options) {}
 
 void Trainer::zero() {
   gpu_ ? buckets.zero_on(gpu_->a.get()) : buckets.zero();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a rank has its gradients: in host memory, or on a GPU. A test that is about both is one
-// table over places().
+// table over devices().
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,18 @@
 
 namespace rondo::testing {
 
-enum class Place { host, gpu };
+enum class Device { host, gpu };
 // Host memory, and a GPU where there is one: of the fake driver, or a real one.
-std::vector<Place> places();
+std::vector<Device> devices();
 // What Parameter::device is there: each rank has a GPU, in turn.
-int device_of(Place place, int rank);
+int device_of(Device device, int rank);
 
 // The steps of a rank. On a GPU there are two streams: every second gradient is made on the other
 // one, and the host waits for nothing but what a test reads.
 class Trainer {
  public:
   // Collective. patience: for the streams, so that a test of faults ends.
-  Trainer(Communicator& c, Place place, const Model& model, const GradientOptions& options,
+  Trainer(Communicator& c, Device device, const Model& model, const GradientOptions& options,
           std::chrono::milliseconds patience = std::chrono::minutes{1});
 
   void zero();
