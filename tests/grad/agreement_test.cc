@@ -114,8 +114,7 @@ TEST_CASE("mistakes of several ranks at once end the step, and each rank is told
   const Model model = Model::of({10, 20, 30});
   const bool twice = GENERATE(false, true);
   run_each(ranks(), [&](Communicator& c, int rank) {
-    std::string message = "no error";
-    try {
+    const std::string message = message_of([&] {
       GradientBuckets buckets(c, model.parameters());
       buckets.begin_step();
       const auto own = static_cast<std::size_t>(rank);
@@ -123,9 +122,7 @@ TEST_CASE("mistakes of several ranks at once end the step, and each rank is told
         if (twice || i != own) buckets.ready(i);
       if (twice) buckets.ready(own);
       buckets.finish();
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     expect_contains(message,
                     twice ? "became ready twice in step 1" : "never became ready in step 1");
     expect_contains(message, "parameter 'p");

@@ -47,43 +47,23 @@ void check_told(const Setup& setup, const std::string& said, const Body& body) {
   });
 }
 
-TEST_CASE("an exception before the others have begun the step") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator& c, int rank) {
-    if (rank == 1) {
-      buckets.begin_step();
-      throw std::runtime_error("no more batches");
-    }
-    c.barrier(urgent).wait();  // where rank 1 never comes
-  });
-}
-
-TEST_CASE("an exception when no bucket is under way") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+TEST_CASE("an exception in any phase of a step") {
+  enum class Phase { before_the_others, no_bucket_under_way, between_buckets, local };
+  const Phase phase = GENERATE(Phase::before_the_others, Phase::no_bucket_under_way,
+                               Phase::between_buckets, Phase::local);
+  check_told(settings(), "", [&](GradientBuckets& buckets, Communicator& c, int rank) {
+    // Where rank 1 never comes.
+    if (phase == Phase::before_the_others && rank != 1) c.barrier(urgent).wait();
+    std::optional<GradientBuckets::Accumulation> accumulation;
+    if (phase == Phase::local) accumulation.emplace(buckets);
     buckets.begin_step();
+    if (phase == Phase::between_buckets && rank == 1)
+      for (std::size_t i = buckets.parameter_count(); i-- > 10;) buckets.ready(i);
     if (rank == 1) throw std::runtime_error("no more batches");
     all_ready(buckets);
     buckets.finish();
-  });
-}
-
-TEST_CASE("an exception between the first bucket and the last") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
-    buckets.begin_step();
-    for (std::size_t i = buckets.parameter_count(); i-- > (rank == 1 ? 10u : 0u);) buckets.ready(i);
-    if (rank == 1) throw std::runtime_error("no more batches");
-    buckets.finish();
-  });
-}
-
-TEST_CASE("an exception in a local step") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
-    {
-      const GradientBuckets::Accumulation accumulation(buckets);
-      buckets.begin_step();
-      if (rank == 1) throw std::runtime_error("no more batches");
-      all_ready(buckets);
-      buckets.finish();
-    }
+    if (phase != Phase::local) return;
+    accumulation.reset();
     buckets.begin_step();
     all_ready(buckets);
     buckets.finish();
@@ -111,15 +91,12 @@ TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from th
     stepped.arrive_and_wait();  // all have left step 1
     const std::string text =
         "rank 1: an exception left step 2 of gradient buckets before finish(): batch 7 is torn";
-    std::string message = "no error";
-    try {
+    const std::string message = message_of([&] {
       buckets.begin_step();
       if (rank == 1) buckets.abandon_step("batch 7 is torn");
       all_ready(buckets);
       buckets.finish();
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     told.arrive_and_wait();
     expect_contains(message, text);
     expect_contains(error_of(Errc::aborted, [&] { buckets.begin_step(); }), text);
@@ -133,16 +110,13 @@ TEST_CASE("a mistake is told also where the others never begin the step") {
   const Model model = Model::of({30, 40});
   std::latch told(size);
   run_buckets(settings(), model, {}, [&](auto& buckets, auto& c, int rank) {
-    std::string message = "no error";
-    try {
+    const std::string message = message_of([&] {
       c.barrier(urgent).wait();
       if (rank != 1) c.barrier(urgent).wait();
       buckets.begin_step();
       buckets.ready(0);
       buckets.ready(0);
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     told.arrive_and_wait();
     expect_contains(message, "rank 1: parameter 'p0' became ready twice in step 1");
   });

@@ -18,6 +18,15 @@ inline void have_kernels() {
   if (FakeCuda::needs_kernels()) register_device_kernels(FakeCuda());
 }
 
+// Ranks whose GPUs have the kernels.
+inline Setup gpu_setup(int size = 2) {
+  have_kernels();
+  Setup setup;
+  setup.size = size;
+  setup.options.deadline = std::chrono::seconds{10};
+  return setup;
+}
+
 inline device::Address address_of(const Buffer& buffer) noexcept {
   return reinterpret_cast<device::Address>(buffer.data);
 }

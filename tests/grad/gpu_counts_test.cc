@@ -15,19 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Tensor small_shapes[] = {{300}, {5000}};
 
-Setup count_setup(int size = 2) {
-  have_kernels();
-  Setup setup;
-  setup.size = size;
-  setup.options.deadline = 10s;
-  return setup;
-}
-
-GradientOptions with_norms() {
-  GradientOptions options;
-  options.norms = true;
-  return options;
-}
+const GradientOptions with_norms{.norms = true};
 
 // A step in which every gradient is 1, on all ranks.
 void step_of_ones(GradientBuckets& buckets, OnGpu& on, const device::Stream& stream) {
@@ -49,9 +37,9 @@ void step_of_ones(GradientBuckets& buckets, OnGpu& on, const device::Stream& str
 TEST_CASE("count_in_norm_on() comes after its stream and before what uses the norm", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(count_setup(), "order", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(), "order", [&](Communicator& c, OnGpu& on) {
     const device::Stream a(on.gpu()), b(on.gpu());
-    GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()), with_norms());
+    GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()), with_norms);
     GpuFloats outside(on, 1000, 0);
     const PinnedBytes values(on, 4000);
     for (int round = 0; round < 5; ++round) {
@@ -82,13 +70,12 @@ TEST_CASE("count_in_norm_on() comes after its stream and before what uses the no
 TEST_CASE("count_in_norm_on() that fails half way leaves no kernel behind", "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(count_setup(1), "half way", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "half way", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu()), late(on.gpu());
     const GpuFloats outside(on, 1000, 1);
-    GradientOptions options = with_norms();
-    options.deadline = short_deadline;
     {
-      GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()), options);
+      GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()),
+                              {.norms = true, .deadline = short_deadline});
       step_of_ones(buckets, on, stream);
       settle(on, stream);
       fake.hold(late.get());
@@ -105,10 +92,10 @@ TEST_CASE("count_in_norm_on() that fails half way leaves no kernel behind", "[gp
 TEST_CASE("gradients outside of buckets on a GPU: what is refused", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(count_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
-    GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()), with_norms());
-    GradientBuckets host(c, parameters_of(small_shapes, -1), with_norms());
+    GradientBuckets buckets(c, parameters_of(small_shapes, on.gpu().ordinal()), with_norms);
+    GradientBuckets host(c, parameters_of(small_shapes, -1), with_norms);
     step_of_ones(buckets, on, stream);
     step_of_ones(host, on, stream);
     OnGpu other(1);

@@ -55,9 +55,7 @@ void run_with_deadlines(
     GradientOptions options,
     const std::function<void(GradientBuckets&, OnGpu&, const std::string& setting)>& function) {
   const bool own = GENERATE(true, false);
-  have_kernels();
-  Setup setup;
-  setup.size = 1;
+  Setup setup = gpu_setup(1);
   setup.options.deadline = own ? std::chrono::milliseconds(60s) : short_deadline;
   options.rebuild = false;
   if (own) options.deadline = short_deadline;
@@ -73,27 +71,26 @@ void run_with_deadlines(
 TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  GradientOptions options;
-  options.wire = DType::f16;
-  run_with_deadlines(options, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
-    const device::Stream stream(on.gpu()), late(on.gpu());
-    const std::size_t unused[] = {empty};
-    for (const bool hangs : {false, true}) {
-      const unsigned long before = fake.calls("cuLaunchKernel");
-      buckets.begin_step({.unused = unused, .stream = stream.get()});
-      for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
-      if (!hangs) {
-        buckets.finish_on(stream.get());
-        continue;
-      }
-      await_launches(fake, before);
-      fake.hold(late.get());
-      expect_deadline(setting, [&] { buckets.finish_on(late.get()); });
-      fake.let_go(late.get());
-    }
-    settle(on, stream);
-    settle(on, late);
-  });
+  run_with_deadlines({.wire = DType::f16},
+                     [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
+                       const device::Stream stream(on.gpu()), late(on.gpu());
+                       const std::size_t unused[] = {empty};
+                       for (const bool hangs : {false, true}) {
+                         const unsigned long before = fake.calls("cuLaunchKernel");
+                         buckets.begin_step({.unused = unused, .stream = stream.get()});
+                         for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
+                         if (!hangs) {
+                           buckets.finish_on(stream.get());
+                           continue;
+                         }
+                         await_launches(fake, before);
+                         fake.hold(late.get());
+                         expect_deadline(setting, [&] { buckets.finish_on(late.get()); });
+                         fake.let_go(late.get());
+                       }
+                       settle(on, stream);
+                       settle(on, late);
+                     });
 }
 
 // No bucket waits for the gradient without elements, but the end of the step does.
@@ -115,21 +112,20 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
 TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  GradientOptions options;
-  options.norms = true;
-  run_with_deadlines(options, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
-    const device::Stream late(on.gpu());
-    const GpuFloats outside(on, 9, 1);
-    buckets.begin_step();
-    for (const std::size_t i : {2, 1, 0}) buckets.ready(i);
-    buckets.finish();
-    fake.hold(late.get());
-    buckets.count_in_norm_on(outside.buffer(), late.get());
-    expect_deadline(setting, [&] { (void)buckets.norm(); });
-    fake.let_go(late.get());
-    expect(buckets.norm() == 3, "the norm");
-    settle(on, late);
-  });
+  run_with_deadlines({.norms = true},
+                     [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
+                       const device::Stream late(on.gpu());
+                       const GpuFloats outside(on, 9, 1);
+                       buckets.begin_step();
+                       for (const std::size_t i : {2, 1, 0}) buckets.ready(i);
+                       buckets.finish();
+                       fake.hold(late.get());
+                       buckets.count_in_norm_on(outside.buffer(), late.get());
+                       expect_deadline(setting, [&] { (void)buckets.norm(); });
+                       fake.let_go(late.get());
+                       expect(buckets.norm() == 3, "the norm");
+                       settle(on, late);
+                     });
 }
 
 // The copy may still come, so its memory is never freed.
@@ -137,8 +133,7 @@ TEST_CASE("broadcast_parameters waits for the GPU until the communicator's deadl
           "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  Setup setup;
-  setup.size = 1;
+  Setup setup = gpu_setup(1);
   setup.options.deadline = short_deadline;
   CHECK_NOTHROW(run_on_gpus(setup, "deadline", [&](Communicator& c, OnGpu& on) {
     const GpuFloats value(on, 100, 1);

@@ -16,21 +16,13 @@ using namespace std::chrono_literals;
 
 constexpr Tensor two_shapes[] = {{3000}, {500}};
 
-Setup fault_setup(int size = 2) {
-  have_kernels();
-  Setup setup;
-  setup.size = size;
-  setup.options.deadline = 5s;
-  return setup;
-}
-
 GradientBuckets buckets_on(Communicator& c, const OnGpu& on, const GradientOptions& options = {}) {
   return GradientBuckets(c, parameters_of(two_shapes, on.gpu().ordinal()), options);
 }
 
 TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there", "[gpu]") {
   if (FakeCuda::missing()) return;
-  auto messages = messages_of(fault_setup(3), [](Communicator& c, OnGpu& on) {
+  auto messages = messages_of(gpu_setup(3), [](Communicator& c, OnGpu& on) {
     GradientBuckets(c, parameters_of(two_shapes, c.rank() == 1 ? -1 : on.gpu().ordinal()));
   });
   for (const std::string& message : messages) {
@@ -38,7 +30,7 @@ TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there"
     CHECK_THAT(message, Contains("gradients in host memory; ranks 0, 2 with"));
     CHECK_THAT(message, Contains("gradients on a GPU"));
   }
-  messages = messages_of(fault_setup(2), [](Communicator& c, OnGpu&) {
+  messages = messages_of(gpu_setup(2), [](Communicator& c, OnGpu&) {
     GradientBuckets(c, parameters_of(two_shapes, c.rank() == 1 ? 7 : 0));
   });
   for (const std::string& message : messages)
@@ -49,7 +41,7 @@ TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there"
 TEST_CASE("gradients on a GPU: what is refused at once", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(fault_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     GradientBuckets buckets = buckets_on(c, on);
     std::vector<float> on_host(3000);
@@ -97,7 +89,7 @@ TEST_CASE("a gradient may go when finish() has failed", "[gpu]") {
   GradientOptions options;
   if (wire) options.wire = DType::bf16;
   std::barrier ready(2);
-  CHECK_NOTHROW(run_on_gpus(fault_setup(), "gone", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(), "gone", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     MappedMemory gradient(on.gpu());
     GradientBuckets buckets = buckets_on(c, on, options);
@@ -137,12 +129,9 @@ TEST_CASE("a gradient may go when finish() has failed", "[gpu]") {
 TEST_CASE("a step on a GPU that measures ends at its deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(fault_setup(), "measure", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(), "measure", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
-    GradientOptions options;
-    options.deadline = 300ms;
-    options.wire = DType::f16;
-    GradientBuckets buckets = buckets_on(c, on, options);
+    GradientBuckets buckets = buckets_on(c, on, {.wire = DType::f16, .deadline = 300ms});
     const auto began = std::chrono::steady_clock::now();
     if (c.rank() == 1) fake.hold(stream.get());
     buckets.begin_step({.stream = stream.get()});
@@ -160,16 +149,13 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move", "[gp
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   const bool local = GENERATE(false, true);
-  run_on_gpus(fault_setup(), "end", [&](Communicator& c, OnGpu& on) {
+  run_on_gpus(gpu_setup(), "end", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     const GpuFloats gradient(on, 3000, 1);
     const auto began = std::chrono::steady_clock::now();
     fake.hold(stream.get());
     try {
-      GradientOptions options;
-      options.deadline = 300ms;
-      options.wire = DType::bf16;
-      GradientBuckets buckets = buckets_on(c, on, options);
+      GradientBuckets buckets = buckets_on(c, on, {.wire = DType::bf16, .deadline = 300ms});
       std::optional<GradientBuckets::Accumulation> accumulation;
       if (local) accumulation.emplace(buckets);
       buckets.begin_step({.stream = local ? nullptr : stream.get()});
@@ -191,7 +177,7 @@ TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew"
   const DType wire = GENERATE(DType::bf16, DType::f16);
   constexpr const char* makers[] = {"cuEventCreate", "cuStreamCreateWithPriority", "cuMemAlloc",
                                     "cuMemHostAlloc", "cuModuleGetFunction"};
-  CHECK_NOTHROW(run_on_gpus(fault_setup(1), "blocking", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "blocking", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     GradientOptions options;
     options.wire = wire;
