@@ -7,7 +7,7 @@
 #include <set>
 
 #include "catch.h"
-#include "gpu/gradient_trial.h"
+#include "grad/drawn.h"
 #include "support/draw.h"
 #include "support/effort.h"
 #include "support/fake_kernels.h"
@@ -169,14 +169,30 @@ class Calls {
   std::vector<std::unique_ptr<Exchange>> exchanges_;
 };
 
+// Throws Error; then the step has failed on all ranks.
+void run_steps(Communicator& c, Trainer& gradients, const Drawn& drawn) {
+  for (std::size_t step = 0; step < drawn.steps; ++step) {
+    try {
+      run_drawn_step(gradients, drawn, step, c.rank());
+      gradients.settle();
+      check_drawn_norm(gradients, drawn, step);
+    } catch (const Error& error) {
+      gradients.buckets.abandon_step(error.what());
+      c.abort(error.code(), error.what());
+      throw;
+    }
+  }
+}
+
 // Returns the message with which the calls ended; empty when all have succeeded.
 std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, RankBarrier& together,
                       const FakeCuda& fake) {
   Calls calls(c, on, scenario);
   together.arrive_and_wait();  // ranks wait for each other no longer than their deadlines
-  GradientTrial gradients(c, on, scenario.setup.seed);
+  const Drawn drawn = Drawn::exact(scenario.setup.seed, c.size());
+  Trainer gradients(c, Device::gpu, drawn.model, drawn.options, 2s);
   const auto run_gradients = [&](std::string& message) {
-    Calls::wait_for(message, [&] { gradients.run(); });
+    Calls::wait_for(message, [&] { run_steps(c, gradients, drawn); });
   };
   together.arrive_and_wait();
   if (c.rank() == 0) scenario.strike(fake);
@@ -192,7 +208,7 @@ std::string run_calls(Communicator& c, OnGpu& on, Scenario& scenario, RankBarrie
   const bool readable = scenario.kind != Kind::gpu && scenario.kind != Kind::work;
   if (!message.empty() || !readable) return message;
   calls.check();
-  expect(gradients.right(), "a gradient is wrong");
+  check_drawn_step(gradients, drawn, drawn.steps - 1, c.rank());
   return message;
 }
 

@@ -39,7 +39,7 @@ from summary import catch_cases  # noqa: E402
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
 PROGRAMS = ("tools/rondo", "tests/bn/test_bn", "tests/device/test_device", "tests/gpu/batch_norm_bench",
-            "tests/gpu/gpu_rank", "tests/gpu/test_gpu", "tests/table/test_table")  # in the build folder
+            "tests/gpu/gpu_rank", "tests/gpu/test_gpu", "tests/grad/test_grad", "tests/table/test_table")  # in the build folder
 FAKE = "tests/device/fake"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
                "all_gather_v", "reduce_scatter_v")
@@ -199,7 +199,7 @@ def skips_what_needs_the_fake(machine):
     granted either."""
     skipped = 0
     # [bits] takes long, and controls nothing.
-    for program, *which in ("test_device",), ("test_bn", "[gpu],[places]"), ("test_gpu", "~[bits]"):
+    for program, *which in ("test_device",), ("test_bn", "[gpu],[places]"), ("test_gpu", "~[bits]"), ("test_grad", "[gpu],[devices]"):
         output = machine.run(program, *which, RONDO_TEST_REAL_CUDA="1", FAKE_CUDA="leaks=fail,gpus=1", seconds=300)
         skipped += len(re.findall(r"(?m)^skipped: it controls the fake", output))
     if not skipped:
@@ -328,6 +328,8 @@ def cases(machine):
     yield "device", catch_program("test_device")
     yield "gpu", catch_program("test_gpu", "~[abandons]")
     yield "gpu: a stream that does not move", catch_program("test_gpu", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
+    yield "gradients", catch_program("test_grad", "[gpu]~[abandons],[devices]")
+    yield "gradients: a stream that does not move", catch_program("test_grad", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
     yield "batch norm", catch_program("test_bn", "[gpu],[places]")
     yield "table", catch_program("test_table", "table: gpu*")
     if machine.fake:

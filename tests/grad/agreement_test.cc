@@ -5,23 +5,15 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
 
-Setup three() {
-  Setup setup;
-  setup.size = 3;
-  return setup;
-}
-
 TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
-  CHECK_NOTHROW(run_communicators(three(), "refused", [&](Communicator& communicator, int rank) {
+  run_each(ranks(), [&](Communicator& c, int rank) {
     const auto refused = [&](Errc code, const std::vector<Parameter>& parameters,
                              const GradientOptions& options, std::string_view part) {
-      expect_contains(error_of(code, [&] { GradientBuckets(communicator, parameters, options); }),
-                      part);
+      expect_contains(error_of(code, [&] { GradientBuckets(c, parameters, options); }), part);
     };
     const std::vector<Parameter> good = Model::of({3}).parameters();
     std::vector<Parameter> bad = good;
@@ -40,14 +32,14 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
     refused(Errc::invalid_argument,
             Model::of({quarter, quarter, quarter, quarter, quarter}).parameters(), {},
             "more bytes than 64 bits can count");
-    communicator.barrier().wait();  // the communicator is unharmed
-  }));
+    c.barrier().wait();  // the communicator is unharmed
+  });
 }
 
 TEST_CASE("ranks that take different buckets for the same are told which is where") {
-  CHECK_NOTHROW(run_communicators(three(), "two models", [&](Communicator& communicator, int rank) {
+  run_each(ranks(), [&](Communicator& c, int rank) {
     const Model model = Model::of({100});  // for both buckets: only their number differs
-    GradientBuckets one(communicator, model.parameters()), other(communicator, model.parameters());
+    GradientBuckets one(c, model.parameters()), other(c, model.parameters());
     run_step(one, model, 0, rank);
     run_step(other, model, 0, rank);
     const std::string message =
@@ -56,20 +48,19 @@ TEST_CASE("ranks that take different buckets for the same are told which is wher
                     "gradient buckets: ranks differ: rank 1 is in step 2 of gradient buckets ");
     expect_contains(message,
                     "(1 parameters, first 'p0'); ranks 0, 2 are in step 2 of gradient buckets ");
-  }));
+  });
 }
 
 // Returns the message of a step in which rank 0 warns about weights that differ, and `fail` is
 // called.
-std::string message_of_failing_warning(Communicator& communicator,
-                                       const std::function<void()>& fail) {
+std::string message_of_failing_warning(Communicator& c, const std::function<void()>& fail) {
   const Model model = Model::of({100});
   GradientOptions options;
   options.warn = [&](const std::string&) { fail(); };
-  GradientBuckets buckets(communicator, model.parameters(), options);
+  GradientBuckets buckets(c, model.parameters(), options);
   try {
-    run_step(buckets, model, 0, communicator.rank(), {.weight = 1.0 + communicator.rank()});
-    run_step(buckets, model, 1, communicator.rank());
+    run_step(buckets, model, 0, c.rank(), {.weight = 1.0 + c.rank()});
+    run_step(buckets, model, 1, c.rank());
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -78,84 +69,75 @@ std::string message_of_failing_warning(Communicator& communicator,
 
 TEST_CASE("a failure of one rank alone ends the step on all, with its cause") {
   const bool of_rondo = GENERATE(false, true);
-  CHECK_NOTHROW(run_communicators(three(), "failure", [&](Communicator& communicator, int rank) {
-    const std::string message = message_of_failing_warning(communicator, [&] {
+  run_each(ranks(), [&](Communicator& c, int rank) {
+    const std::string message = message_of_failing_warning(c, [&] {
       if (of_rondo) throw Error(Errc::system, "the disk is full");
       throw std::runtime_error("the disk is full");
     });
     expect_contains(message, "the disk is full");
     if (rank != 0)
       expect_contains(message, "rank 0 called abort: rank 0: gradient buckets: step 1: ");
-  }));
+  });
 }
 
 // As in a backward pass with collectives of its own: the others wait in one of them for this rank,
 // which waits for their part of its buckets.
 TEST_CASE("a rank that leaves a step by an exception ends it on all") {
   const Model model(std::vector<Tensor>(60, {16, DType::f32}));
-  CHECK_NOTHROW(run_communicators(three(), "exception", [&](Communicator& communicator, int rank) {
+  run_each(ranks(), [&](Communicator& c, int rank) {
     GradientOptions options;
     options.first_bucket_bytes = 64;
     std::string message = "no error";
     try {
-      GradientBuckets buckets(communicator, model.parameters(), options);
+      GradientBuckets buckets(c, model.parameters(), options);
       buckets.begin_step();
-      const std::uint64_t before = communicator.statistics().operations;
+      const std::uint64_t before = c.statistics().operations;
       constexpr std::size_t barriers = 50;  // meanwhile the header arrives
       for (std::size_t i = 0; i < barriers; ++i) {
         if (rank == 1) buckets.ready(model.size() - 1 - i);
-        communicator.barrier({.priority = Priority::urgent}).wait();
+        c.barrier({.priority = Priority::urgent}).wait();
       }
       if (rank == 1) {
-        expect(communicator.statistics().operations > before + barriers, "no bucket is under way");
+        expect(c.statistics().operations > before + barriers, "no bucket is under way");
         throw std::runtime_error("no more batches");
       }
-      communicator.barrier({.priority = Priority::urgent}).wait();
+      c.barrier({.priority = Priority::urgent}).wait();
     } catch (const std::exception& error) {
       message = error.what();
     }
     expect_contains(message, rank == 1 ? "no more batches"
                                        : "rank 1: an exception left step 1 of gradient buckets");
-  }));
+  });
 }
 
 TEST_CASE("mistakes of several ranks at once end the step, and each rank is told one of them") {
   const Model model = Model::of({10, 20, 30});
   const bool twice = GENERATE(false, true);
-  CHECK_NOTHROW(run_communicators(three(), "several", [&](Communicator& communicator, int rank) {
-    std::string message = "no error";
-    try {
-      GradientBuckets buckets(communicator, model.parameters());
+  run_each(ranks(), [&](Communicator& c, int rank) {
+    const std::string message = message_of([&] {
+      GradientBuckets buckets(c, model.parameters());
       buckets.begin_step();
       const auto own = static_cast<std::size_t>(rank);
       for (std::size_t i = 0; i < model.size(); ++i)
         if (twice || i != own) buckets.ready(i);
       if (twice) buckets.ready(own);
       buckets.finish();
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     expect_contains(message,
                     twice ? "became ready twice in step 1" : "never became ready in step 1");
     expect_contains(message, "parameter 'p");
     expect_contains(message, "rank ");
-  }));
+  });
 }
 
 TEST_CASE("a trace is not saved in a step") {
   const Model model = Model::of({100});
-  Setup setup;
-  setup.size = 1;
-  CHECK_NOTHROW(run_communicators(setup, "trace", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters());
+  run_buckets(ranks(1), model, {}, [&](auto& buckets, auto&, int) {
     buckets.begin_step();
-    expect_contains(
-        error_of(Errc::invalid_argument, [&] { buckets.save_trace("never_written.json"); }),
-        "in a step");
+    expect_refused([&] { buckets.save_trace("never_written.json"); }, "in a step");
     buckets.ready(0);
     buckets.finish();
-    (void)rank;
-  }));
+  });
 }
 
 }  // namespace

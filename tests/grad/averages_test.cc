@@ -9,7 +9,6 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
@@ -43,31 +42,26 @@ TEST_CASE("gradients of all types are averaged as one process would") {
   const Case what = GENERATE(from_range(std::begin(cases), std::end(cases)));
   const std::size_t cap = GENERATE(std::size_t{1}, std::size_t{256}, std::size_t{1} << 20);
   const Model model = Model::mixed();
-  Setup setup;
-  setup.size = static_cast<int>(what.weights.size());
-  CHECK_NOTHROW(run_communicators(setup, "averages", [&](Communicator& communicator, int rank) {
-    GradientOptions options;
-    options.averaging = what.averaging;
-    options.first_bucket_bytes = options.bucket_bytes = cap;
-    options.warn = [](const std::string&) {};
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    std::vector<double> weights = what.weights;
-    const double factor = factor_of(what, weights);
-    for (std::size_t step = 0; step < 4; ++step) {
-      run_step(buckets, model, step, rank,
-               {.weight = what.weights[static_cast<std::size_t>(rank)]});
-      expect_gradients(buckets, model, step, weights, factor);
-    }
-  }));
+  GradientOptions options;
+  options.averaging = what.averaging;
+  options.first_bucket_bytes = options.bucket_bytes = cap;
+  options.warn = [](const std::string&) {};
+  run_buckets(ranks(static_cast<int>(what.weights.size())), model, options,
+              [&](auto& buckets, auto&, int rank) {
+                std::vector<double> weights = what.weights;
+                const double factor = factor_of(what, weights);
+                for (std::size_t step = 0; step < 4; ++step) {
+                  run_step(buckets, model, step, rank,
+                           {.weight = what.weights[static_cast<std::size_t>(rank)]});
+                  expect_gradients(buckets, model, step, weights, factor);
+                }
+              });
 }
 
 TEST_CASE("a rank of weight 0 gives nothing, whatever lies in its gradients") {
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
   const Model model = Model::mixed();
-  Setup setup;
-  setup.size = 3;
-  CHECK_NOTHROW(run_communicators(setup, "not a number", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), {.averaging = averaging});
+  run_buckets(ranks(), model, {.averaging = averaging}, [&](auto& buckets, auto&, int rank) {
     for (std::size_t step = 0; step < 3; ++step) {
       buckets.begin_step({.weight = rank == 1 ? 0.0 : 4.0});
       for (std::size_t i = 0; i < model.size(); ++i) {
@@ -81,18 +75,15 @@ TEST_CASE("a rank of weight 0 gives nothing, whatever lies in its gradients") {
       const double weights[] = {1, 0, 1};
       expect_gradients(buckets, model, step, weights, averaging == Averaging::sum ? 1 : 0.5);
     }
-  }));
+  });
 }
 
 TEST_CASE("ranks without data keep the others company") {
   const Model model = Model::mixed();
-  Setup setup;
-  setup.size = 4;
-  CHECK_NOTHROW(run_communicators(setup, "uneven", [&](Communicator& communicator, int rank) {
-    GradientOptions options;
-    options.averaging = Averaging::weighted;
-    options.first_bucket_bytes = options.bucket_bytes = 512;
-    GradientBuckets buckets(communicator, model.parameters(), options);
+  GradientOptions options;
+  options.averaging = Averaging::weighted;
+  options.first_bucket_bytes = options.bucket_bytes = 512;
+  run_buckets(ranks(4), model, options, [&](auto& buckets, auto&, int rank) {
     for (std::size_t step = 0; step < 6; ++step) {
       std::vector<double> weights;  // rank r has data for r + 1 steps; from step 4 on no rank has
       double sum = 0;
@@ -104,73 +95,19 @@ TEST_CASE("ranks without data keep the others company") {
         buckets.step_without_data();
       expect_gradients(buckets, model, step, weights, sum > 0 ? 1 / sum : 0);
     }
-  }));
-}
-
-// Returns the bits of all gradients after some steps.
-using Bits = std::vector<std::vector<std::byte>>;
-
-Bits bits_of(const Setup& setup, const Model& model, GradientOptions options) {
-  Bits first;
-  std::mutex mutex;
-  run_communicators(setup, "bits", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    Bits all;
-    for (std::size_t step = 0; step < 3; ++step) {
-      buckets.begin_step({.weight = 1.0 + rank});
-      for (std::size_t i = 0; i < model.size(); ++i) {  // not the order of the first layout
-        model.write(buckets.gradient(i), step, rank, i, std::pow(3.0, rank) / 7);
-        buckets.ready(i);
-      }
-      buckets.finish();
-      for (auto& bytes : all_bytes(buckets)) all.push_back(std::move(bytes));
-    }
-    const std::lock_guard lock(mutex);
-    if (first.empty()) first = all;
-    expect(first == all, "ranks end with different bits");
   });
-  return first;
-}
-
-TEST_CASE("reproducible: the same bits for every bucket size and transport") {
-  const Averaging averaging = GENERATE(Averaging::mean, Averaging::weighted);
-  const auto wire =
-      GENERATE(std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16));
-  const Model model = Model::mixed();
-  Bits first;
-  for (const Over over : {Over::mem, Over::tcp, Over::shm})
-    for (const std::size_t cap : {std::size_t{64}, std::size_t{1024}, std::size_t{1} << 20}) {
-      Setup setup;
-      setup.size = 3;
-      setup.over = over;
-      setup.options.reproducible = true;
-      GradientOptions options;
-      options.averaging = averaging;
-      options.first_bucket_bytes = options.bucket_bytes = cap;
-      options.wire = wire;
-      options.warn = [](const std::string&) {};
-      options.error_feedback = wire.has_value();
-      Bits bits;
-      REQUIRE_NOTHROW(bits = bits_of(setup, model, options));
-      if (first.empty()) first = bits;
-      INFO(name_of(over) << ", buckets of " << cap);
-      CHECK(first == bits);
-    }
 }
 
 TEST_CASE("norms are those of all gradients, with the same bits for every bucket size and rank") {
   const Model model = Model::mixed();
-  Setup setup;
-  setup.size = 3;
+  Setup setup = ranks();
   setup.options.reproducible = true;
   std::map<double, int> seen;
   std::mutex mutex;
-  for (const std::size_t cap : {std::size_t{64}, std::size_t{1024}, std::size_t{1} << 20})
-    CHECK_NOTHROW(run_communicators(setup, "norms", [&](Communicator& communicator, int rank) {
-      GradientOptions options;
-      options.first_bucket_bytes = options.bucket_bytes = cap;
-      options.norms = true;
-      GradientBuckets buckets(communicator, model.parameters(), options);
+  for (const std::size_t cap : {std::size_t{64}, std::size_t{1024}, std::size_t{1} << 20}) {
+    GradientOptions options = small_buckets(cap);
+    options.norms = true;
+    run_buckets(setup, model, options, [&](auto& buckets, auto&, int rank) {
       expect(buckets.norm() == 0, "a norm before the first step");
       for (std::size_t step = 0; step < 2; ++step) run_step(buckets, model, step, rank);
       double all = 0;
@@ -188,7 +125,8 @@ TEST_CASE("norms are those of all gradients, with the same bits for every bucket
       expect(buckets.clip_factor(norm * 4) == 1, "a factor that does not");
       const std::lock_guard lock(mutex);
       ++seen[buckets.norm()];
-    }));
+    });
+  }
   CHECK(seen.size() == 1);
 }
 
@@ -200,24 +138,17 @@ TEST_CASE("weights that differ under a plain mean give one warning") {
                                             {Averaging::weighted, true, 0},
                                             {Averaging::sum, true, 0}}));
   int warnings = 0;
-  Setup setup;
-  setup.size = 3;
-  CHECK_NOTHROW(run_communicators(
-      setup, "warning",
-      [&, averaging = averaging, uneven = uneven](Communicator& communicator, int rank) {
-        GradientOptions options;
-        options.averaging = averaging;
-        options.warn = [&](const std::string& text) {
-          ++warnings;
-          expect_contains(text, "use Averaging::weighted");
-        };
-        GradientBuckets buckets(communicator, model.parameters(), options);
-        for (std::size_t step = 0; step < 3; ++step)
-          run_step(buckets, model, step, rank,
-                   {.weight = uneven      ? 8.0 + rank
-                              : rank == 1 ? 0.0
-                                          : 8.0});
-      }));
+  run_each(ranks(), [&, averaging = averaging, uneven = uneven](Communicator& c, int rank) {
+    GradientOptions options;
+    options.averaging = averaging;
+    options.warn = [&](const std::string& text) {
+      ++warnings;
+      expect_contains(text, "use Averaging::weighted");
+    };
+    GradientBuckets buckets(c, model.parameters(), options);
+    for (std::size_t step = 0; step < 3; ++step)
+      run_step(buckets, model, step, rank, {.weight = uneven ? 8.0 + rank : rank == 1 ? 0.0 : 8.0});
+  });
   CHECK(warnings == wanted);
 }
 
@@ -225,14 +156,12 @@ TEST_CASE("weights that differ under a plain mean give one warning") {
 TEST_CASE("weights that differ in their last digits differ") {
   const Model model = Model::of({10});
   int warnings = 0;
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "last digits", [&](Communicator& communicator, int rank) {
+  run_each(ranks(2), [&](Communicator& c, int rank) {
     GradientOptions options;
     options.warn = [&](const std::string&) { ++warnings; };
-    GradientBuckets buckets(communicator, model.parameters(), options);
+    GradientBuckets buckets(c, model.parameters(), options);
     run_step(buckets, model, 0, rank, {.weight = rank == 0 ? 1.0 : 1.0 + 1e-12});
-  }));
+  });
   CHECK(warnings == 1);
 }
 

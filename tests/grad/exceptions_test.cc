@@ -9,7 +9,6 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
@@ -18,9 +17,7 @@ constexpr int size = 3;
 constexpr OpOptions urgent{.priority = Priority::urgent};
 
 Setup settings() {
-  Setup setup;
-  setup.size = size;
-  setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  Setup setup = over_each();
   setup.options.deadline = std::chrono::minutes{10};  // the test itself ends before
   return setup;
 }
@@ -32,14 +29,13 @@ using Body = std::function<void(GradientBuckets&, Communicator&, int)>;
 void check_told(const Setup& setup, const std::string& said, const Body& body) {
   const Model model(std::vector<Tensor>(20, {16, DType::f32}));
   std::latch told(size);
-  CHECK_NOTHROW(run_communicators(setup, "exception", [&](Communicator& communicator, int rank) {
-    GradientOptions options;
-    options.first_bucket_bytes = options.bucket_bytes = 64;
+  run_each(setup, [&](Communicator& c, int rank) {
+    GradientOptions options = small_buckets(64);
     std::string message = "no error";
     try {
-      GradientBuckets buckets(communicator, model.parameters(), options);
-      communicator.barrier(urgent).wait();  // all ranks have left the constructor
-      body(buckets, communicator, rank);
+      GradientBuckets buckets(c, model.parameters(), options);
+      c.barrier(urgent).wait();  // all ranks have left the constructor
+      body(buckets, c, rank);
     } catch (const std::exception& error) {
       message = error.what();
     }
@@ -48,50 +44,26 @@ void check_told(const Setup& setup, const std::string& said, const Body& body) {
     expect_contains(message,
                     "rank 1 called abort: rank 1: an exception left step 1 of gradient buckets");
     expect_contains(message, said);
-  }));
-}
-
-void all_ready(GradientBuckets& buckets) {
-  for (std::size_t i = buckets.parameter_count(); i-- > 0;) buckets.ready(i);
-}
-
-TEST_CASE("an exception before the others have begun the step") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator& communicator, int rank) {
-    if (rank == 1) {
-      buckets.begin_step();
-      throw std::runtime_error("no more batches");
-    }
-    communicator.barrier(urgent).wait();  // where rank 1 never comes
   });
 }
 
-TEST_CASE("an exception when no bucket is under way") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+TEST_CASE("an exception in any phase of a step") {
+  enum class Phase { before_the_others, no_bucket_under_way, between_buckets, local };
+  const Phase phase = GENERATE(Phase::before_the_others, Phase::no_bucket_under_way,
+                               Phase::between_buckets, Phase::local);
+  check_told(settings(), "", [&](GradientBuckets& buckets, Communicator& c, int rank) {
+    // Where rank 1 never comes.
+    if (phase == Phase::before_the_others && rank != 1) c.barrier(urgent).wait();
+    std::optional<GradientBuckets::Accumulation> accumulation;
+    if (phase == Phase::local) accumulation.emplace(buckets);
     buckets.begin_step();
+    if (phase == Phase::between_buckets && rank == 1)
+      for (std::size_t i = buckets.parameter_count(); i-- > 10;) buckets.ready(i);
     if (rank == 1) throw std::runtime_error("no more batches");
     all_ready(buckets);
     buckets.finish();
-  });
-}
-
-TEST_CASE("an exception between the first bucket and the last") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
-    buckets.begin_step();
-    for (std::size_t i = buckets.parameter_count(); i-- > (rank == 1 ? 10u : 0u);) buckets.ready(i);
-    if (rank == 1) throw std::runtime_error("no more batches");
-    buckets.finish();
-  });
-}
-
-TEST_CASE("an exception in a local step") {
-  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
-    {
-      const GradientBuckets::Accumulation accumulation(buckets);
-      buckets.begin_step();
-      if (rank == 1) throw std::runtime_error("no more batches");
-      all_ready(buckets);
-      buckets.finish();
-    }
+    if (phase != Phase::local) return;
+    accumulation.reset();
     buckets.begin_step();
     all_ready(buckets);
     buckets.finish();
@@ -100,41 +72,36 @@ TEST_CASE("an exception in a local step") {
 
 TEST_CASE("step() tells all ranks what the exception says") {
   const bool begun = GENERATE(false, true);
-  check_told(settings(), "before finish(): no more batches",
-             [&](GradientBuckets& buckets, Communicator& communicator, int rank) {
-               if (!begun && rank != 1) communicator.barrier(urgent).wait();
-               buckets.step({}, [&] {
-                 if (rank == 1) throw std::runtime_error("no more batches");
-                 all_ready(buckets);
-               });
-             });
+  check_told(settings(), "before finish(): no more batches", [&](auto& buckets, auto& c, int rank) {
+    if (!begun && rank != 1) c.barrier(urgent).wait();
+    buckets.step({}, [&] {
+      if (rank == 1) throw std::runtime_error("no more batches");
+      all_ready(buckets);
+    });
+  });
 }
 
 // Like a training loop that catches, reports and continues.
 TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from then on") {
   const Model model = Model::of({30, 40});
   std::latch stepped(size), told(size);
-  CHECK_NOTHROW(run_communicators(settings(), "abandon", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters());
+  run_buckets(settings(), model, {}, [&](auto& buckets, auto&, int rank) {
     buckets.abandon_step("outside of a step this does nothing");
     run_step(buckets, model, 0, rank);
     stepped.arrive_and_wait();  // all have left step 1
     const std::string text =
         "rank 1: an exception left step 2 of gradient buckets before finish(): batch 7 is torn";
-    std::string message = "no error";
-    try {
+    const std::string message = message_of([&] {
       buckets.begin_step();
       if (rank == 1) buckets.abandon_step("batch 7 is torn");
       all_ready(buckets);
       buckets.finish();
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     told.arrive_and_wait();
     expect_contains(message, text);
     expect_contains(error_of(Errc::aborted, [&] { buckets.begin_step(); }), text);
     expect_contains(error_of(Errc::aborted, [&] { buckets.zero(); }), text);
-  }));
+  });
 }
 
 // The rank with the mistake does not wait until the others begin the step: they wait for it
@@ -142,21 +109,17 @@ TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from th
 TEST_CASE("a mistake is told also where the others never begin the step") {
   const Model model = Model::of({30, 40});
   std::latch told(size);
-  CHECK_NOTHROW(run_communicators(settings(), "mistake", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters());
-    std::string message = "no error";
-    try {
-      communicator.barrier(urgent).wait();
-      if (rank != 1) communicator.barrier(urgent).wait();
+  run_buckets(settings(), model, {}, [&](auto& buckets, auto& c, int rank) {
+    const std::string message = message_of([&] {
+      c.barrier(urgent).wait();
+      if (rank != 1) c.barrier(urgent).wait();
       buckets.begin_step();
       buckets.ready(0);
       buckets.ready(0);
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     told.arrive_and_wait();
     expect_contains(message, "rank 1: parameter 'p0' became ready twice in step 1");
-  }));
+  });
 }
 
 }  // namespace

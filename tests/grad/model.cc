@@ -3,25 +3,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 
-#include "support/ranks.h"
+#include "catch.h"
 #include "support/values.h"
 
 #include <rondo/convert.h>
 
 namespace rondo::testing {
-
-Model::Model(const std::vector<Tensor>& tensors) {
-  for (const Tensor& tensor : tensors) {
-    Parameter parameter;
-    parameter.name = "p";
-    parameter.name += std::to_string(parameters_.size());
-    parameter.shape = {tensor.count};
-    parameter.type = tensor.type;
-    parameters_.push_back(parameter);
-  }
-}
 
 Model Model::mixed() {
   return Model({{300, DType::f32},
@@ -42,14 +30,10 @@ Model Model::of(std::initializer_list<std::size_t> counts, DType type) {
   return Model(tensors);
 }
 
-std::size_t Model::count(std::size_t parameter) const {
-  return element_count(parameters_[parameter]);
-}
-
 double Model::value(std::size_t step, int rank, std::size_t parameter, std::size_t element) const {
   const std::uint64_t drawn =
       testing::mixed(step * 64 + static_cast<std::uint64_t>(rank), parameter, element);
-  return (static_cast<double>(drawn % 129) - 64) / 64;
+  return static_cast<double>(drawn % (2 * steps_ + 1)) / static_cast<double>(steps_) - 1;
 }
 
 double element_of(const Buffer& buffer, std::size_t index) {
@@ -80,18 +64,59 @@ void Model::write(Buffer view, std::size_t step, int rank, std::size_t parameter
     set_element(view, i, times * value(step, rank, parameter, i));
 }
 
-std::vector<std::byte> bytes_of(const Buffer& buffer) {
-  const auto* bytes = static_cast<const std::byte*>(buffer.data);
-  return buffer.count == 0
-             ? std::vector<std::byte>()
-             : std::vector<std::byte>(bytes, bytes + buffer.count * size_of(buffer.type));
+Bytes Model::gradient(std::size_t step, int rank, std::size_t parameter) const {
+  Bytes gradient(bytes(parameter));
+  write(view(gradient, parameter), step, rank, parameter);
+  return gradient;
 }
 
-std::vector<std::vector<std::byte>> all_bytes(const GradientBuckets& buckets) {
-  std::vector<std::vector<std::byte>> all;
+void fill(const Buffer& buffer, double value) {
+  for (std::size_t i = 0; i < buffer.count; ++i) set_element(buffer, i, value);
+}
+
+Bytes bytes_of(const Buffer& buffer) {
+  const auto* bytes = static_cast<const std::byte*>(buffer.data);
+  return buffer.count == 0 ? Bytes() : Bytes(bytes, bytes + buffer.count * size_of(buffer.type));
+}
+
+std::vector<Bytes> all_bytes(const GradientBuckets& buckets) {
+  std::vector<Bytes> all;
   for (std::size_t i = 0; i < buckets.parameter_count(); ++i)
     all.push_back(bytes_of(buckets.gradient(i)));
   return all;
+}
+
+Setup ranks(int size, Over over) {
+  Setup setup;
+  setup.size = size;
+  setup.over = over;
+  return setup;
+}
+
+Setup over_each(int size) {
+  return ranks(size, GENERATE(Over::mem, Over::tcp, Over::shm));
+}
+
+GradientOptions small_buckets(std::size_t cap) {
+  GradientOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = cap;
+  return options;
+}
+
+void run_each(const Setup& setup, const std::function<void(Communicator&, int)>& body) {
+  CHECK_NOTHROW(run_communicators(setup, Catch::getResultCapture().getCurrentTestName(), body));
+}
+
+void run_buckets(const Setup& setup, const Model& model, const GradientOptions& options,
+                 const std::function<void(GradientBuckets&, Communicator&, int)>& body) {
+  run_each(setup, [&](Communicator& c, int rank) {
+    GradientBuckets buckets(c, model.parameters(), options);
+    body(buckets, c, rank);
+  });
+}
+
+void all_ready(GradientBuckets& buckets) {
+  for (std::size_t i = buckets.parameter_count(); i-- > 0;) buckets.ready(i);
 }
 
 void run_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
@@ -127,6 +152,20 @@ void expect_gradients(const GradientBuckets& buckets, const Model& model, std::s
   }
 }
 
+void expect_means(const GradientBuckets& buckets, const Model& model, std::size_t step) {
+  constexpr double ones[] = {1, 1, 1};
+  expect_gradients(buckets, model, step, ones, 1.0 / 3);
+}
+
+std::string message_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 std::string error_of(Errc code, const std::function<void()>& function) {
   try {
     function();
@@ -142,6 +181,10 @@ std::string error_of(Errc code, const std::function<void()>& function) {
 void expect_contains(const std::string& text, std::string_view part) {
   expect(text.find(part) != std::string::npos,
          "'" + text + "' does not contain '" + std::string(part) + "'");
+}
+
+void expect_refused(const std::function<void()>& function, std::string_view part) {
+  expect_contains(error_of(Errc::invalid_argument, function), part);
 }
 
 }  // namespace rondo::testing

@@ -7,19 +7,9 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
-
-Setup order_setup() {
-  Setup setup;
-  setup.size = 3;
-  setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
-  return setup;
-}
-
-constexpr double ones[] = {1, 1, 1};
 
 void give(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
           std::size_t parameter) {
@@ -30,99 +20,85 @@ void give(GradientBuckets& buckets, const Model& model, std::size_t step, int ra
 // Refused whether or not buckets have started, which differs between ranks.
 TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
   const Model model(std::vector<Tensor>(8, {16, DType::f32}));
-  CHECK_NOTHROW(
-      run_communicators(order_setup(), "collective", [&](Communicator& communicator, int rank) {
-        GradientOptions options;
-        options.first_bucket_bytes = options.bucket_bytes = 64;
-        GradientBuckets buckets(communicator, model.parameters(), options);
-        std::vector<float> own(4, 1.0f);
-        const auto refused = [&](const OpOptions& how) {
-          const std::string message = error_of(Errc::invalid_argument, [&] {
-            communicator
-                .all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum,
-                            how)
-                .wait();
-          });
-          expect_contains(message,
-                          "all_reduce on rank " + std::to_string(rank) + ": gradient buckets ");
-          expect_contains(
-              message, "(8 parameters, first 'p0') hold the bulk operations of this communicator");
-          expect_contains(message,
-                          "use Priority::urgent, call this before begin_step() or after finish()");
-        };
-        for (std::size_t step = 0; step < 3; ++step) {
-          buckets.begin_step();
-          refused({});
-          for (std::size_t i = model.size(); i-- > 0;) {
-            give(buckets, model, step, rank, i);
-            refused({.tag = "mine"});
-          }
-          expect_contains(error_of(Errc::invalid_argument,
-                                   [&] { GradientBuckets(communicator, model.parameters()); }),
-                          "hold the bulk operations");
-          std::vector<float> urgent(4, 1.0f);
-          communicator
-              .all_reduce(buffer_of(std::span(urgent)), buffer_of(std::span(urgent)), ReduceOp::sum,
-                          {.priority = Priority::urgent})
-              .wait();
-          expect(urgent[3] == 3, "an urgent operation");
-          buckets.finish();
-          expect_gradients(buckets, model, step, ones, 1.0 / 3);
-          own.assign(4, 1.0f);
-          communicator
-              .all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum)
-              .wait();
-          expect(own[3] == 3, "an operation between steps");
-        }
-        const GradientBuckets::Accumulation local(buckets);
-        buckets.begin_step();
-        communicator.barrier().wait();  // nothing travels in a local step
-        for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
-        buckets.finish();
-      }));
+  GradientOptions options = small_buckets(64);
+  run_buckets(over_each(), model, options, [&](auto& buckets, auto& c, int rank) {
+    std::vector<float> own(4, 1.0f);
+    const auto refused = [&](const OpOptions& how) {
+      const std::string message = error_of(Errc::invalid_argument, [&] {
+        c.all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum, how)
+            .wait();
+      });
+      expect_contains(message,
+                      "all_reduce on rank " + std::to_string(rank) + ": gradient buckets ");
+      expect_contains(message,
+                      "(8 parameters, first 'p0') hold the bulk operations of this communicator");
+      expect_contains(message,
+                      "use Priority::urgent, call this before begin_step() or after finish()");
+    };
+    for (std::size_t step = 0; step < 3; ++step) {
+      buckets.begin_step();
+      refused({});
+      for (std::size_t i = model.size(); i-- > 0;) {
+        give(buckets, model, step, rank, i);
+        refused({.tag = "mine"});
+      }
+      expect_refused([&] { GradientBuckets(c, model.parameters()); }, "hold the bulk operations");
+      std::vector<float> urgent(4, 1.0f);
+      c.all_reduce(buffer_of(std::span(urgent)), buffer_of(std::span(urgent)), ReduceOp::sum,
+                   {.priority = Priority::urgent})
+          .wait();
+      expect(urgent[3] == 3, "an urgent operation");
+      buckets.finish();
+      expect_means(buckets, model, step);
+      own.assign(4, 1.0f);
+      c.all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum).wait();
+      expect(own[3] == 3, "an operation between steps");
+    }
+    const GradientBuckets::Accumulation local(buckets);
+    buckets.begin_step();
+    c.barrier().wait();  // nothing travels in a local step
+    for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+    buckets.finish();
+  });
 }
 
 TEST_CASE("steps of two gradient buckets do not interleave on one communicator, and do on two") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(
-      run_communicators(order_setup(), "interleaved", [&](Communicator& communicator, int rank) {
-        std::optional<Communicator> second = communicator.split(0, rank);
-        GradientBuckets one(communicator, model.parameters()),
-            other(communicator, model.parameters());
-        GradientBuckets apart(*second, model.parameters());
-        for (std::size_t step = 0; step < 3; ++step) {
-          one.begin_step();
-          apart.begin_step();
-          const std::string message = error_of(Errc::invalid_argument, [&] { other.begin_step(); });
-          expect_contains(
-              message,
-              "hold the bulk operations of this communicator until their step ends: call finish()");
-          for (std::size_t i = model.size(); i-- > 0;)
-            for (GradientBuckets* buckets : {&one, &apart}) give(*buckets, model, step, rank, i);
-          apart.finish();
-          one.finish();
-          expect_gradients(one, model, step, ones, 1.0 / 3);
-          expect_gradients(apart, model, step, ones, 1.0 / 3);
-          run_step(other, model, step + 7, rank);
-          expect_gradients(other, model, step + 7, ones, 1.0 / 3);
-        }
-      }));
+  run_each(over_each(), [&](Communicator& c, int rank) {
+    std::optional<Communicator> second = c.split(0, rank);
+    GradientBuckets one(c, model.parameters()), other(c, model.parameters());
+    GradientBuckets apart(*second, model.parameters());
+    for (std::size_t step = 0; step < 3; ++step) {
+      one.begin_step();
+      apart.begin_step();
+      const std::string message = error_of(Errc::invalid_argument, [&] { other.begin_step(); });
+      expect_contains(
+          message,
+          "hold the bulk operations of this communicator until their step ends: call finish()");
+      for (std::size_t i = model.size(); i-- > 0;)
+        for (GradientBuckets* buckets : {&one, &apart}) give(*buckets, model, step, rank, i);
+      apart.finish();
+      one.finish();
+      expect_means(one, model, step);
+      expect_means(apart, model, step);
+      run_step(other, model, step + 7, rank);
+      expect_means(other, model, step + 7);
+    }
+  });
 }
 
 // A step that fails releases the order.
 TEST_CASE("after ranks have differed the communicator can be used again") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(
-      run_communicators(order_setup(), "given back", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters());
-        (void)error_of(Errc::mismatch, [&] {
-          run_step(buckets, model, 0, rank, {.check = static_cast<std::uint64_t>(rank)});
-        });
-        communicator.barrier().wait();
-        GradientBuckets again(communicator, model.parameters());
-        run_step(again, model, 1, rank);
-        expect_gradients(again, model, 1, ones, 1.0 / 3);
-      }));
+  run_buckets(over_each(), model, {}, [&](auto& buckets, auto& c, int rank) {
+    (void)error_of(Errc::mismatch, [&] {
+      run_step(buckets, model, 0, rank, {.check = static_cast<std::uint64_t>(rank)});
+    });
+    c.barrier().wait();
+    GradientBuckets again(c, model.parameters());
+    run_step(again, model, 1, rank);
+    expect_means(again, model, 1);
+  });
 }
 
 }  // namespace

@@ -18,30 +18,14 @@
 #include "catch.h"
 #include "grad/model.h"
 #include "support/draw.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
 
-constexpr double threes[] = {1, 1, 1};
-
-Setup ranks(int size = 3) {
-  Setup setup;
-  setup.size = size;
-  return setup;
-}
-
-GradientOptions small_buckets(std::size_t cap = 64) {
-  GradientOptions options;
-  options.first_bucket_bytes = options.bucket_bytes = cap;
-  return options;
-}
-
 TEST_CASE("gradients become ready on several threads in any order") {
   const Model model = Model::mixed();
   const std::size_t cap = GENERATE(std::size_t{64}, std::size_t{1000}, std::size_t{1} << 20);
-  CHECK_NOTHROW(run_communicators(ranks(), "threads", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets(cap));
+  run_buckets(ranks(), model, small_buckets(cap), [&](auto& buckets, auto&, int rank) {
     for (std::size_t step = 0; step < 20; ++step) {
       std::vector<std::size_t> order(model.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
@@ -58,29 +42,28 @@ TEST_CASE("gradients become ready on several threads in any order") {
         });
       threads.clear();
       buckets.finish();
-      expect_gradients(buckets, model, step, threes, 1.0 / 3);
+      expect_means(buckets, model, step);
     }
-  }));
+  });
 }
 
 TEST_CASE("buckets start while the backward pass runs") {
   std::vector<Tensor> tensors(500, {16, DType::f32});
   const Model model(tensors);
-  CHECK_NOTHROW(run_communicators(ranks(), "overlap", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+  run_buckets(ranks(), model, small_buckets(), [&](auto& buckets, auto& c, int rank) {
     buckets.begin_step();
-    const std::uint64_t before = communicator.statistics().operations;
+    const std::uint64_t before = c.statistics().operations;
     OpOptions urgent;
     urgent.priority = Priority::urgent;
     for (std::size_t i = model.size(); i-- > 0;) {
       model.write(buckets.gradient(i), 0, rank, i);
       buckets.ready(i);
-      communicator.barrier(urgent).wait();
+      c.barrier(urgent).wait();
     }
-    const std::uint64_t started = communicator.statistics().operations - before - model.size();
+    const std::uint64_t started = c.statistics().operations - before - model.size();
     expect(started > 400, std::to_string(started) + " of 500 buckets had started before finish()");
     buckets.finish();
-    expect_gradients(buckets, model, 0, threes, 1.0 / 3);
+    expect_means(buckets, model, 0);
     expect(buckets.statistics().size() == 500, "statistics of each bucket");
     double ready = 0;
     for (const BucketStatistics& s : buckets.statistics()) {
@@ -98,7 +81,7 @@ TEST_CASE("buckets start while the backward pass runs") {
            "a step is the time until finish() and what finish() took");
     expect_contains(buckets.table(), "\nstep 1: ");
     expect_contains(buckets.describe(), "bucket 499: 64 bytes of f32 gradients");
-  }));
+  });
 }
 
 std::vector<const void*> addresses(const GradientBuckets& buckets) {
@@ -111,11 +94,10 @@ std::vector<const void*> addresses(const GradientBuckets& buckets) {
 TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient moves") {
   const Model model = Model::mixed();
   const bool wire = GENERATE(false, true);
-  CHECK_NOTHROW(run_communicators(ranks(), "rebuild", [&](Communicator& communicator, int rank) {
-    GradientOptions options = small_buckets(256);
-    if (wire) options.wire = DType::bf16;
-    options.error_feedback = wire;
-    GradientBuckets buckets(communicator, model.parameters(), options);
+  GradientOptions options = small_buckets(256);
+  if (wire) options.wire = DType::bf16;
+  options.error_feedback = wire;
+  run_buckets(ranks(), model, options, [&](auto& buckets, auto&, int rank) {
     const auto views = addresses(buckets);
     const std::string first_order = buckets.describe();
     for (std::size_t step = 0; step < 4; ++step) {
@@ -132,7 +114,7 @@ TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient move
         buckets.ready(parameter);
       }
       buckets.finish();
-      if (step > 0 && !wire) expect_gradients(buckets, model, step, threes, 1.0 / 3);
+      if (step > 0 && !wire) expect_means(buckets, model, step);
     }
     expect(buckets.describe() != first_order, "the order of starting has not changed");
     // The order of rank 0 is 3, 4, ... 9, 0, 1, 2. The first bucket of p5 alone starts first, the
@@ -140,25 +122,24 @@ TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient move
     const std::string order = buckets.describe();
     expect_contains(order.substr(0, order.find("bucket 1:")), "p5: ");
     expect_contains(order.substr(order.rfind("bucket ")), "p2: ");
-  }));
+  });
 }
 
 TEST_CASE("a layout in the right order stays") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(run_communicators(ranks(), "no rebuild", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+  run_buckets(ranks(), model, small_buckets(), [&](auto& buckets, auto& c, int rank) {
     for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
     expect(buckets.layout() == 0, "a layout that needs no change has been changed");
     GradientOptions fixed = small_buckets();
     fixed.rebuild = false;
-    GradientBuckets others(communicator, model.parameters(), fixed);
+    GradientBuckets others(c, model.parameters(), fixed);
     for (std::size_t step = 0; step < 3; ++step) {
       others.begin_step();
       for (std::size_t i = 0; i < model.size(); ++i) others.ready(i);
       others.finish();
     }
     expect(others.layout() == 0, "a layout that must not change has been changed");
-  }));
+  });
 }
 
 enum class Told { hint, at_finish };
@@ -196,12 +177,11 @@ TEST_CASE("unused gradients count as zero, and stay as they are where no rank ha
   const bool wire = GENERATE(false, true);
   const std::size_t cap = GENERATE(std::size_t{64}, std::size_t{1} << 20);
   const Model model = Model::of({40, 50, 60, 70});
-  CHECK_NOTHROW(run_communicators(ranks(), "unused", [&](Communicator& communicator, int rank) {
-    GradientOptions options = small_buckets(cap);
-    options.find_unused = told == Told::at_finish;
-    options.norms = true;
-    if (wire) options.wire = DType::bf16;
-    GradientBuckets buckets(communicator, model.parameters(), options);
+  GradientOptions options = small_buckets(cap);
+  options.find_unused = told == Told::at_finish;
+  options.norms = true;
+  if (wire) options.wire = DType::bf16;
+  run_buckets(ranks(), model, options, [&](auto& buckets, auto&, int rank) {
     for (std::size_t step = 0; step < 3; ++step) {
       unused_step(buckets, model, step, rank, told);
       for (std::size_t j = 0; j < 40; ++j)
@@ -224,47 +204,45 @@ TEST_CASE("unused gradients count as zero, and stay as they are where no rank ha
     // If no rank takes part, all gradients become zero.
     buckets.step_without_data();
     expect(element_of(buckets.gradient(0), 0) == 0, "nobody took part");
-  }));
+  });
 }
 
 TEST_CASE("accumulated gradients travel once") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(
-      run_communicators(ranks(), "accumulation", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), small_buckets(256));
-        for (std::size_t step = 0; step < 3; ++step) {
-          buckets.zero();
-          const std::uint64_t before = communicator.statistics().operations;
-          {
-            const GradientBuckets::Accumulation outer(buckets);
-            for (int micro = 0; micro < 3; ++micro) {
-              const GradientBuckets::Accumulation inner(buckets);
-              buckets.begin_step();
-              for (std::size_t i = 0; i < model.size(); ++i) {
-                const Buffer view = buckets.gradient(i);
-                for (std::size_t j = 0; j < view.count; ++j)
-                  set_element(view, j, element_of(view, j) + model.value(step, rank, i, j));
-                buckets.ready(i);
-              }
-              buckets.finish();
-            }
-            buckets.begin_step();
-            for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
-            buckets.finish();
-          }
-          expect(communicator.statistics().operations == before, "something has travelled");
+  run_buckets(ranks(), model, small_buckets(256), [&](auto& buckets, auto& c, int rank) {
+    for (std::size_t step = 0; step < 3; ++step) {
+      buckets.zero();
+      const std::uint64_t before = c.statistics().operations;
+      {
+        const GradientBuckets::Accumulation outer(buckets);
+        for (int micro = 0; micro < 3; ++micro) {
+          const GradientBuckets::Accumulation inner(buckets);
           buckets.begin_step();
-          for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+          for (std::size_t i = 0; i < model.size(); ++i) {
+            const Buffer view = buckets.gradient(i);
+            for (std::size_t j = 0; j < view.count; ++j)
+              set_element(view, j, element_of(view, j) + model.value(step, rank, i, j));
+            buckets.ready(i);
+          }
           buckets.finish();
-          expect_gradients(buckets, model, step, threes, 1.0);
         }
-      }));
+        buckets.begin_step();
+        for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+        buckets.finish();
+      }
+      expect(c.statistics().operations == before, "something has travelled");
+      buckets.begin_step();
+      for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+      buckets.finish();
+      expect_gradients(buckets, model, step, std::vector<double>(3, 1), 1);
+    }
+  });
 }
 
 TEST_CASE("callbacks come in the order of buckets, and the gradients they name are final") {
   const Model model = Model::mixed();
   const bool find_unused = GENERATE(false, true);
-  CHECK_NOTHROW(run_communicators(ranks(), "callbacks", [&](Communicator& communicator, int rank) {
+  run_each(ranks(), [&](Communicator& c, int rank) {
     GradientBuckets* self = nullptr;
     std::size_t step = 0, next = 0;
     std::vector<std::size_t> seen;
@@ -283,7 +261,7 @@ TEST_CASE("callbacks come in the order of buckets, and the gradients they name a
       }
       if (step == 1 && completed.bucket == 1) throw std::runtime_error("from a callback");
     };
-    GradientBuckets buckets(communicator, model.parameters(), options);
+    GradientBuckets buckets(c, model.parameters(), options);
     self = &buckets;
     for (step = 0; step < 3; ++step) {
       next = 0;
@@ -296,20 +274,20 @@ TEST_CASE("callbacks come in the order of buckets, and the gradients they name a
       }
       // Its exception is thrown after the step has ended; it is not called for later buckets.
       expect(thrown == (step == 1 ? "from a callback" : ""), thrown);
-      expect_gradients(buckets, model, step, threes, 1.0 / 3);
+      expect_means(buckets, model, step);
       std::sort(seen.begin(), seen.end());
       if (step != 1)
         expect(seen.size() == model.size() &&
                    std::adjacent_find(seen.begin(), seen.end()) == seen.end(),
                "each once");
     }
-  }));
+  });
 }
 
 TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
   const Model model = Model::of({100, 0, 30});
-  CHECK_NOTHROW(run_communicators(ranks(), "moved", [&](Communicator& communicator, int rank) {
-    GradientBuckets first(communicator, model.parameters(), small_buckets());
+  run_each(ranks(), [&](Communicator& c, int rank) {
+    GradientBuckets first(c, model.parameters(), small_buckets());
     std::vector<float> values(100);
     const auto give = [&](GradientBuckets& buckets, std::size_t i) {
       model.write({values.data(), model.count(i), DType::f32}, 0, rank, i);
@@ -321,20 +299,19 @@ TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
     second.ready(1, nullptr);
     give(second, 0);
     second.finish();
-    expect_gradients(second, model, 0, threes, 1.0 / 3);
+    expect_means(second, model, 0);
     second.zero();
     for (const std::size_t i : {0, 2})
       for (std::size_t j = 0; j < model.count(i); ++j)
         expect(element_of(second.gradient(i), j) == 0, "zero()");
-  }));
+  });
 }
 
 TEST_CASE("a trace holds the buckets of all ranks") {
   const Model model = Model::mixed();
   const std::string path = std::filesystem::temp_directory_path() /
                            ("gradients_trace_" + std::to_string(::getpid()) + ".json");
-  CHECK_NOTHROW(run_communicators(ranks(), "trace", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
+  run_buckets(ranks(), model, small_buckets(1024), [&](auto& buckets, auto&, int rank) {
     run_step(buckets, model, 0, rank);
     buckets.keep_trace(2);
     for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
@@ -351,7 +328,8 @@ TEST_CASE("a trace holds the buckets of all ranks") {
       if (event["ph"] == "X")
         seen[{event["pid"].template get<int>(), number(event, "step"), event["cat"]}].push_back(
             event["name"]);
-    // Steps have the numbers of messages: the first step, before keep_trace(), is 1; two are kept.
+    // Steps have the numbers of messages: the first step, before keep_trace(), is 1; two are
+    // kept.
     std::vector<std::string> names;
     for (std::size_t i = 0; i < buckets.statistics().size(); ++i)
       names.push_back("bucket " + std::to_string(i));
@@ -368,38 +346,38 @@ TEST_CASE("a trace holds the buckets of all ranks") {
         expect(seen[{r, step, "exposed"}] == std::vector<std::string>{"exposed"},
                "what was exposed");
       }
-  }));
+  });
   std::remove(path.c_str());
 }
 
 TEST_CASE("models without gradients, and ranks alone") {
   const int size = GENERATE(1, 2);
-  CHECK_NOTHROW(run_communicators(ranks(size), "little", [&](Communicator& communicator, int rank) {
+  run_each(ranks(size), [&](Communicator& c, int rank) {
     for (const Model& model : {Model::of({}), Model::of({0, 0}), Model::of({5, 0}), Model::mixed()})
       for (const bool find_unused : {false, true}) {
         GradientOptions options = small_buckets();
         options.find_unused = find_unused;
         options.norms = true;
-        GradientBuckets buckets(communicator, model.parameters(), options);
+        GradientBuckets buckets(c, model.parameters(), options);
         for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
         const std::vector<double> ones(static_cast<std::size_t>(size), 1);
         expect_gradients(buckets, model, 2, ones, 1.0 / size);
         buckets.step_without_data();
         expect(!buckets.table().empty(), "a table");
       }
-  }));
+  });
 }
 
 TEST_CASE("buckets that are destroyed in a step wait for what is under way") {
   const Model model = Model::of({5000, 5000});
-  CHECK_NOTHROW(run_communicators(ranks(), "destroyed", [&](Communicator& communicator, int rank) {
+  run_each(ranks(), [&](Communicator& c, int rank) {
     {
-      GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
+      GradientBuckets buckets(c, model.parameters(), small_buckets(1024));
       run_step(buckets, model, 0, rank);
       buckets.begin_step();
     }
-    communicator.barrier().wait();
-  }));
+    c.barrier().wait();
+  });
 }
 
 }  // namespace

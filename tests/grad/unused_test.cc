@@ -5,26 +5,9 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
-
-Setup unused_setup() {
-  Setup setup;
-  setup.size = 3;
-  return setup;
-}
-
-GradientOptions unused_buckets() {
-  GradientOptions options;
-  options.first_bucket_bytes = options.bucket_bytes = 64;
-  return options;
-}
-
-void fill(const Buffer& view, double value) {
-  for (std::size_t i = 0; i < view.count; ++i) set_element(view, i, value);
-}
 
 void expect_all(const Buffer& view, double value, std::string_view what) {
   for (std::size_t i = 0; i < view.count; ++i)
@@ -36,24 +19,22 @@ void expect_all(const Buffer& view, double value, std::string_view what) {
 
 TEST_CASE("a rank without data keeps others company that name unused gradients") {
   const Model model = Model::of({40, 50});
-  CHECK_NOTHROW(
-      run_communicators(unused_setup(), "no data", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), unused_buckets());
-        const std::size_t unused[] = {0};
-        for (std::size_t step = 0; step < 3; ++step) {
-          fill(buckets.gradient(0), rank + 1);
-          fill(buckets.gradient(1), rank);
-          if (rank == 1) {
-            buckets.step_without_data();
-          } else {
-            buckets.begin_step({.unused = unused});
-            buckets.ready(1);
-            buckets.finish();
-          }
-          expect_all(buckets.gradient(0), rank + 1, "a gradient that nobody uses");
-          expect_all(buckets.gradient(1), 1, "the mean of 0 and 2");
-        }
-      }));
+  run_buckets(ranks(), model, small_buckets(), [&](auto& buckets, auto&, int rank) {
+    const std::size_t unused[] = {0};
+    for (std::size_t step = 0; step < 3; ++step) {
+      fill(buckets.gradient(0), rank + 1);
+      fill(buckets.gradient(1), rank);
+      if (rank == 1) {
+        buckets.step_without_data();
+      } else {
+        buckets.begin_step({.unused = unused});
+        buckets.ready(1);
+        buckets.finish();
+      }
+      expect_all(buckets.gradient(0), rank + 1, "a gradient that nobody uses");
+      expect_all(buckets.gradient(1), 1, "the mean of 0 and 2");
+    }
+  });
 }
 
 enum class UnusedTold { hint, at_finish };
@@ -64,65 +45,61 @@ TEST_CASE("what a local step has given travels, also when the step that travels 
   const UnusedTold told = GENERATE(UnusedTold::hint, UnusedTold::at_finish);
   const bool wire = GENERATE(false, true);
   const Model model = Model::of({40, 50});
-  CHECK_NOTHROW(
-      run_communicators(unused_setup(), "accumulated", [&](Communicator& communicator, int rank) {
-        GradientOptions options = unused_buckets();
-        options.find_unused = told == UnusedTold::at_finish;
-        if (wire) options.wire = DType::bf16;
-        GradientBuckets buckets(communicator, model.parameters(), options);
-        const std::size_t unused[] = {0};
-        const StepOptions step =
-            told == UnusedTold::hint ? StepOptions{.unused = unused} : StepOptions{};
-        for (int times = 0; times < 3; ++times) {
-          buckets.zero();
-          {
-            const GradientBuckets::Accumulation accumulation(buckets);
-            buckets.begin_step(rank == 0 ? StepOptions{} : step);
-            if (rank == 0) {
-              fill(buckets.gradient(0), 6);
-              buckets.ready(0);
-            }
-            fill(buckets.gradient(1), 1);
-            buckets.ready(1);
-            buckets.finish();
-          }
-          buckets.begin_step(step);
-          fill(buckets.gradient(1), 3);
-          buckets.ready(1);
-          buckets.finish();
-          expect_all(buckets.gradient(0), 2, "a third of what rank 0 has given");
-          expect_all(buckets.gradient(1), 3, "what all have given");
+  GradientOptions options = small_buckets();
+  options.find_unused = told == UnusedTold::at_finish;
+  if (wire) options.wire = DType::bf16;
+  run_buckets(ranks(), model, options, [&](auto& buckets, auto&, int rank) {
+    const std::size_t unused[] = {0};
+    const StepOptions step =
+        told == UnusedTold::hint ? StepOptions{.unused = unused} : StepOptions{};
+    for (int times = 0; times < 3; ++times) {
+      buckets.zero();
+      {
+        const GradientBuckets::Accumulation accumulation(buckets);
+        buckets.begin_step(rank == 0 ? StepOptions{} : step);
+        if (rank == 0) {
+          fill(buckets.gradient(0), 6);
+          buckets.ready(0);
         }
-        // It has travelled: the value that lies there now must not travel.
-        fill(buckets.gradient(0), rank + 7);
-        buckets.begin_step(step);
+        fill(buckets.gradient(1), 1);
         buckets.ready(1);
         buckets.finish();
-        expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
-      }));
+      }
+      buckets.begin_step(step);
+      fill(buckets.gradient(1), 3);
+      buckets.ready(1);
+      buckets.finish();
+      expect_all(buckets.gradient(0), 2, "a third of what rank 0 has given");
+      expect_all(buckets.gradient(1), 3, "what all have given");
+    }
+    // It has travelled: the value that lies there now must not travel.
+    fill(buckets.gradient(0), rank + 7);
+    buckets.begin_step(step);
+    buckets.ready(1);
+    buckets.finish();
+    expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
+  });
 }
 
 TEST_CASE("zero() takes back what local steps have given") {
   const Model model = Model::of({40, 50});
-  CHECK_NOTHROW(
-      run_communicators(unused_setup(), "taken back", [&](Communicator& communicator, int rank) {
-        GradientOptions options = unused_buckets();
-        options.find_unused = true;
-        GradientBuckets buckets(communicator, model.parameters(), options);
-        {
-          const GradientBuckets::Accumulation accumulation(buckets);
-          buckets.begin_step();
-          buckets.ready(0);
-          buckets.ready(1);
-          buckets.finish();
-        }
-        buckets.zero();
-        fill(buckets.gradient(0), rank + 7);
-        buckets.begin_step();
-        buckets.ready(1);
-        buckets.finish();
-        expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
-      }));
+  GradientOptions options = small_buckets();
+  options.find_unused = true;
+  run_buckets(ranks(), model, options, [&](auto& buckets, auto&, int rank) {
+    {
+      const GradientBuckets::Accumulation accumulation(buckets);
+      buckets.begin_step();
+      buckets.ready(0);
+      buckets.ready(1);
+      buckets.finish();
+    }
+    buckets.zero();
+    fill(buckets.gradient(0), rank + 7);
+    buckets.begin_step();
+    buckets.ready(1);
+    buckets.finish();
+    expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
+  });
 }
 
 }  // namespace

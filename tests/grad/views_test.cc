@@ -9,7 +9,6 @@
 
 #include "catch.h"
 #include "grad/model.h"
-#include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
@@ -19,17 +18,14 @@ namespace {
 TEST_CASE("gradients of batch norm that are bound once are right in every step") {
   constexpr std::size_t channels = 6, samples = 5;
   const Model model = Model::of({40, channels, channels, 30});
-  Setup setup;
-  setup.size = 2;
-  setup.over = GENERATE(Over::mem, Over::shm);
+  const Setup setup = ranks(2, GENERATE(Over::mem, Over::shm));
   const bool find_unused = GENERATE(false, true);
-  CHECK_NOTHROW(run_communicators(setup, "bound once", [&](Communicator& communicator, int rank) {
-    GradientOptions options;
-    options.averaging = Averaging::sum;
-    options.first_bucket_bytes = options.bucket_bytes = 64;
-    options.find_unused = find_unused;
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    SyncBatchNorm norm(communicator, channels, {.name = "bn"});
+  GradientOptions options;
+  options.averaging = Averaging::sum;
+  options.first_bucket_bytes = options.bucket_bytes = 64;
+  options.find_unused = find_unused;
+  run_buckets(setup, model, options, [&](auto& buckets, auto& c, int rank) {
+    SyncBatchNorm norm(c, channels, {.name = "bn"});
     norm.bind_gradients(buckets.gradient(1), buckets.gradient(2));
     std::vector<float> x(channels * samples), y(x.size()), dy(x.size());
     for (std::size_t step = 0; step < 5; ++step) {
@@ -48,10 +44,12 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
         buckets.ready(parameter);
       }
       buckets.finish();
-      for (std::size_t c = 0; c < channels; ++c) {
-        expect(std::abs(element_of(buckets.gradient(1), c) - norm.gamma_gradient_sum()[c]) < 1e-4,
+      for (std::size_t channel = 0; channel < channels; ++channel) {
+        expect(std::abs(element_of(buckets.gradient(1), channel) -
+                        norm.gamma_gradient_sum()[channel]) < 1e-4,
                "the gradient of gamma in step " + std::to_string(step));
-        expect(std::abs(element_of(buckets.gradient(2), c) - norm.beta_gradient_sum()[c]) < 1e-4,
+        expect(std::abs(element_of(buckets.gradient(2), channel) -
+                        norm.beta_gradient_sum()[channel]) < 1e-4,
                "the gradient of beta in step " + std::to_string(step));
       }
       for (const std::size_t parameter : {std::size_t{0}, std::size_t{3}})
@@ -63,21 +61,18 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
               [&] { return "the gradient of another parameter in step " + std::to_string(step); });
     }
     expect(buckets.layout() == 1, "no other order was learnt, so that this shows nothing");
-  }));
+  });
 }
 
 // Parts of a gradient may arrive in another order than their addresses have.
 TEST_CASE("norms do not depend on the order in which buckets start") {
   const Model model = Model::of({100, 77, 300, 5});
-  Setup setup;
-  setup.size = 2;
-  CHECK_NOTHROW(run_communicators(setup, "norms", [&](Communicator& communicator, int rank) {
+  run_each(ranks(2), [&](Communicator& c, int rank) {
     std::vector<double> norms;
     for (const bool reversed : {true, false}) {
-      GradientOptions options;
-      options.first_bucket_bytes = options.bucket_bytes = 64;
+      GradientOptions options = small_buckets(64);
       options.norms = true;
-      GradientBuckets buckets(communicator, model.parameters(), options);
+      GradientBuckets buckets(c, model.parameters(), options);
       for (int step = 0; step < 2; ++step) {
         buckets.begin_step();
         for (std::size_t i = 0; i < model.size(); ++i) {
@@ -92,7 +87,7 @@ TEST_CASE("norms do not depend on the order in which buckets start") {
       expect(buckets.layout() == (reversed ? 0 : 1), "the order that was learnt");
     }
     for (std::size_t i = 2; i < norms.size(); ++i) expect(norms[i] == norms[i % 2], "another norm");
-  }));
+  });
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <rondo/batch_norm.h>
 
 #include "catch.h"
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 #include "hot_path/attempts.h"
 #include "hot_path/counting.h"
 
@@ -104,7 +104,7 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets on a G
   Setup setup;
   Attempts attempts(setup.size);
   run_on_gpus(setup, "gradients", [&](Communicator& c, OnGpu& on) {
-    constexpr Shape shapes[] = {{5000}, {3000, DType::f64}, {100, DType::bf16}, {20'000}};
+    constexpr Tensor shapes[] = {{5000}, {3000, DType::f64}, {100, DType::bf16}, {20'000}};
     GradientOptions options;
     options.first_bucket_bytes = 4096;
     options.bucket_bytes = 20'000;

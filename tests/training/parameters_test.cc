@@ -109,61 +109,6 @@ TEST_CASE("a list that is wrong in itself is refused on every rank") {
         "on rank 0: two parameters have the name 'fc.bias'; names must be unique");
 }
 
-// Tensors of all sizes and types, whose bytes show rank and place.
-struct Values {
-  explicit Values(int rank) {
-    const DType types[] = {DType::f32, DType::f64, DType::i64, DType::bf16, DType::u8};
-    for (std::size_t i = 0; i < 300; ++i) {
-      const std::size_t count = i % 60 == 7 ? 70'000 + i : i % 11 == 0 ? 0 : i * 97 % 5003;
-      const DType type = types[i % 5];
-      bytes.emplace_back(count * size_of(type));
-      for (std::size_t at = 0; at < bytes.back().size(); ++at)
-        bytes.back()[at] =
-            static_cast<std::uint8_t>(at * 7 + i * 13 + static_cast<std::size_t>(rank) * 101);
-      parameters.push_back(
-          {"parameter " + std::to_string(i), {count}, type, -1, bytes.back().data()});
-    }
-  }
-  std::vector<std::vector<std::uint8_t>> bytes;
-  std::vector<Parameter> parameters;
-};
-
-TEST_CASE("broadcast_parameters gives every rank the values of the root") {
-  const int size = GENERATE(1, 2, 3, 5);
-  CHECK_NOTHROW(run_communicators(ranks(size), "broadcast", [&](Communicator& c, int rank) {
-    Values values(rank);
-    const int root = size - 1;
-    const std::uint64_t before = c.statistics().operations;
-    broadcast_parameters(c, values.parameters, root);
-    expect(values.bytes == Values(root).bytes, "values");
-    const std::uint64_t operations = c.statistics().operations - before;
-    // The 300 tensors are 5 large ones and a pack or two of small ones.
-    expect(operations <= 8, std::to_string(operations) + " operations");
-  }));
-}
-
-TEST_CASE("broadcast_parameters: what cannot be broadcast is refused on every rank") {
-  CHECK_NOTHROW(run_communicators(ranks(3), "refused", [&](Communicator& c, int rank) {
-    Values values(rank);
-    const auto refused = [&](Errc code, int root, const std::string& wanted) {
-      const std::string message =
-          error_of(code, [&] { broadcast_parameters(c, values.parameters, root); });
-      expect(message == wanted, message);
-    };
-    refused(Errc::invalid_argument, 3,
-            "on ranks 0-2: broadcast_parameters: the root is 3, but the ranks are 0 to 2");
-    void* const value = values.parameters[5].value;
-    if (rank == 1) values.parameters[5].value = nullptr;
-    refused(
-        Errc::invalid_argument, 0,
-        "on rank 1: parameter 'parameter 5' has no values to broadcast: Parameter::value is null");
-    values.parameters[5].value = value;
-    if (rank == 2) values.parameters[1].shape = {1};
-    refused(Errc::mismatch, 0,
-            "parameter 'parameter 1' is f64 [97] on ranks 0, 1, but f64 [1] on rank 2");
-  }));
-}
-
 TEST_CASE("a list survives its encoding, and no shorter one does") {
   std::vector<Parameter> parameters = model();
   parameters.push_back({"", {}, DType::u8});

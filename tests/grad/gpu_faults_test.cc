@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 
 namespace rondo::testing {
 namespace {
@@ -14,23 +14,15 @@ namespace {
 using Catch::Matchers::Contains;
 using namespace std::chrono_literals;
 
-constexpr Shape two_shapes[] = {{3000}, {500}};
-
-Setup fault_setup(int size = 2) {
-  have_kernels();
-  Setup setup;
-  setup.size = size;
-  setup.options.deadline = 5s;
-  return setup;
-}
+constexpr Tensor two_shapes[] = {{3000}, {500}};
 
 GradientBuckets buckets_on(Communicator& c, const OnGpu& on, const GradientOptions& options = {}) {
   return GradientBuckets(c, parameters_of(two_shapes, on.gpu().ordinal()), options);
 }
 
-TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there", "[gradients]") {
+TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there", "[gpu]") {
   if (FakeCuda::missing()) return;
-  auto messages = messages_of(fault_setup(3), [](Communicator& c, OnGpu& on) {
+  auto messages = messages_of(gpu_setup(3), [](Communicator& c, OnGpu& on) {
     GradientBuckets(c, parameters_of(two_shapes, c.rank() == 1 ? -1 : on.gpu().ordinal()));
   });
   for (const std::string& message : messages) {
@@ -38,7 +30,7 @@ TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there"
     CHECK_THAT(message, Contains("gradients in host memory; ranks 0, 2 with"));
     CHECK_THAT(message, Contains("gradients on a GPU"));
   }
-  messages = messages_of(fault_setup(2), [](Communicator& c, OnGpu&) {
+  messages = messages_of(gpu_setup(2), [](Communicator& c, OnGpu&) {
     GradientBuckets(c, parameters_of(two_shapes, c.rank() == 1 ? 7 : 0));
   });
   for (const std::string& message : messages)
@@ -46,10 +38,10 @@ TEST_CASE("gradients on a GPU on some ranks only, or on a GPU that is not there"
                Contains("on rank 1: gradient buckets: gradients are on GPU 7: there is no GPU 7"));
 }
 
-TEST_CASE("gradients on a GPU: what is refused at once", "[gradients]") {
+TEST_CASE("gradients on a GPU: what is refused at once", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(fault_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "refused", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     GradientBuckets buckets = buckets_on(c, on);
     std::vector<float> on_host(3000);
@@ -88,44 +80,16 @@ TEST_CASE("gradients on a GPU: what is refused at once", "[gradients]") {
   }));
 }
 
-TEST_CASE("a gradient on a GPU that is ready twice ends the step on all ranks", "[gradients]") {
-  if (FakeCuda::missing()) return;
-  const auto messages = messages_of(fault_setup(), [](Communicator& c, OnGpu& on) {
-    GradientBuckets buckets = buckets_on(c, on);
-    buckets.begin_step();
-    buckets.ready(0);
-    if (c.rank() == 1) {
-      std::vector<std::string> seen(2);
-      const auto again = [&](std::size_t i) {
-        try {
-          buckets.ready(1);
-        } catch (const Error& error) {
-          seen[i] = error.what();
-        }
-      };
-      std::thread beside([&] { again(0); });
-      again(1);
-      beside.join();
-      expect(!(seen[0] + seen[1]).empty(), "nobody was told");
-    } else {
-      buckets.ready(1);
-    }
-    buckets.finish();
-  });
-  for (const std::string& message : messages)
-    CHECK_THAT(message, Contains("rank 1: parameter 'p1' became ready twice in step 1"));
-}
-
 // Kernels wait for the stream, and would read the gradient when it has gone. The GPU is broken
 // then.
-TEST_CASE("a gradient may go when finish() has failed", "[gradients]") {
+TEST_CASE("a gradient may go when finish() has failed", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   const bool wire = GENERATE(false, true);
   GradientOptions options;
   if (wire) options.wire = DType::bf16;
   std::barrier ready(2);
-  CHECK_NOTHROW(run_on_gpus(fault_setup(), "gone", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(), "gone", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     MappedMemory gradient(on.gpu());
     GradientBuckets buckets = buckets_on(c, on, options);
@@ -162,15 +126,12 @@ TEST_CASE("a gradient may go when finish() has failed", "[gradients]") {
 }
 
 // The first step of f16 needs sizes, which the GPU does not come to measure.
-TEST_CASE("a step on a GPU that measures ends at its deadline", "[gradients]") {
+TEST_CASE("a step on a GPU that measures ends at its deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  CHECK_NOTHROW(run_on_gpus(fault_setup(), "measure", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(), "measure", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
-    GradientOptions options;
-    options.deadline = 300ms;
-    options.wire = DType::f16;
-    GradientBuckets buckets = buckets_on(c, on, options);
+    GradientBuckets buckets = buckets_on(c, on, {.wire = DType::f16, .deadline = 300ms});
     const auto began = std::chrono::steady_clock::now();
     if (c.rank() == 1) fake.hold(stream.get());
     buckets.begin_step({.stream = stream.get()});
@@ -184,21 +145,17 @@ TEST_CASE("a step on a GPU that measures ends at its deadline", "[gradients]") {
 }
 
 // The stream goes on long after the destructor.
-TEST_CASE("buckets end in bounded time beside a stream that does not move",
-          "[gradients][abandons]") {
+TEST_CASE("buckets end in bounded time beside a stream that does not move", "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   const bool local = GENERATE(false, true);
-  run_on_gpus(fault_setup(), "end", [&](Communicator& c, OnGpu& on) {
+  run_on_gpus(gpu_setup(), "end", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     const GpuFloats gradient(on, 3000, 1);
     const auto began = std::chrono::steady_clock::now();
     fake.hold(stream.get());
     try {
-      GradientOptions options;
-      options.deadline = 300ms;
-      options.wire = DType::bf16;
-      GradientBuckets buckets = buckets_on(c, on, options);
+      GradientBuckets buckets = buckets_on(c, on, {.wire = DType::bf16, .deadline = 300ms});
       std::optional<GradientBuckets::Accumulation> accumulation;
       if (local) accumulation.emplace(buckets);
       buckets.begin_step({.stream = local ? nullptr : stream.get()});
@@ -214,19 +171,19 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move",
 }
 
 // Here the fake aborts in a function that may block.
-TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew", "[gradients]") {
+TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   const DType wire = GENERATE(DType::bf16, DType::f16);
   constexpr const char* makers[] = {"cuEventCreate", "cuStreamCreateWithPriority", "cuMemAlloc",
                                     "cuMemHostAlloc", "cuModuleGetFunction"};
-  CHECK_NOTHROW(run_on_gpus(fault_setup(1), "blocking", [&](Communicator& c, OnGpu& on) {
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "blocking", [&](Communicator& c, OnGpu& on) {
     const device::Stream stream(on.gpu());
     GradientOptions options;
     options.wire = wire;
     options.error_feedback = true;
     options.norms = wire == DType::f16;
-    GradientBuckets buckets(c, parameters_of(std::vector<Shape>(400, {1000}), on.gpu().ordinal()),
+    GradientBuckets buckets(c, parameters_of(std::vector<Tensor>(400, {1000}), on.gpu().ordinal()),
                             options);
     unsigned long made = 0, launched = 0;
     for (int step = 0; step < 5; ++step) {

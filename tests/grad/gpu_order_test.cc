@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 
 namespace rondo::testing {
 namespace {
@@ -41,7 +41,7 @@ class Rank {
         source(on, count, 0),
         in(on, bytes),
         out(on, bytes),
-        buckets(c, parameters_of(std::vector<Shape>(parameters, {count}), on.gpu().ordinal()),
+        buckets(c, parameters_of(std::vector<Tensor>(parameters, {count}), on.gpu().ordinal()),
                 rebuilt_never(std::move(options))) {}
 
   device::Address view(std::size_t parameter) const {
@@ -100,20 +100,15 @@ void run_ordered(std::string_view what,
                  const std::function<void(Communicator&, OnGpu&, const FakeCuda&)>& function) {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  have_kernels();
-  Setup setup;
-  setup.options.deadline = 10s;
   CHECK_NOTHROW(
-      run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) { function(c, on, fake); }));
+      run_on_gpus(gpu_setup(), what, [&](Communicator& c, OnGpu& on) { function(c, on, fake); }));
 }
 
-TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradients]") {
+TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gpu]") {
   const bool copies = GENERATE(false, true);
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("ready", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.wire = wire;
-    Rank rank(c, on, 2, options);
+    Rank rank(c, on, 2, {.wire = wire});
     for (int step = 0; step < 2; ++step) {
       const float mine = static_cast<float>(1 + c.rank() + 2 * step);
       const device::Stream& late = step == 0 ? rank.a : rank.b;
@@ -141,12 +136,10 @@ TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gradie
 }
 
 // The program still reads a gradient of the step before, for which nobody calls ready() now.
-TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", "[gradients]") {
+TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", "[gpu]") {
   const bool find = GENERATE(false, true);
   run_ordered("unused", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.find_unused = find;
-    Rank rank(c, on, 2, options);
+    Rank rank(c, on, 2, {.find_unused = find});
     rank.whole_step(3);
     settle(on, rank.a);
     const std::size_t unused[] = {1};
@@ -167,12 +160,10 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
   });
 }
 
-TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
+TEST_CASE("what comes behind finish_on() finds the gradients", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
-    GradientOptions options;
-    options.wire = wire;
-    Rank rank(c, on, 8, options);
+    Rank rank(c, on, 8, {.wire = wire});
     for (int round = 0; round < 6; ++round) {
       rank.buckets.begin_step({.stream = rank.a.get()});
       for (std::size_t i = 8; i-- > 0;) {
@@ -188,8 +179,7 @@ TEST_CASE("what comes behind finish_on() finds the gradients", "[gradients]") {
   });
 }
 
-TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host",
-          "[gradients]") {
+TEST_CASE("on_bucket comes when gradients are final for the stream, or for the host", "[gpu]") {
   const bool on_stream = GENERATE(false, true);
   const DType wire = GENERATE(DType::bf16, DType::f16);
   run_ordered("on_bucket", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
@@ -230,11 +220,9 @@ TEST_CASE("on_bucket comes when gradients are final for the stream, or for the h
 }
 
 // The host reads at once, without a stream of the program.
-TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
+TEST_CASE("finish() waits for the gradients of a GPU", "[gpu]") {
   run_ordered("host", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.wire = DType::bf16;
-    Rank rank(c, on, 1, options);
+    Rank rank(c, on, 1, {.wire = DType::bf16});
     for (int round = 0; round < 20; ++round) {
       rank.buckets.begin_step();
       rank.set(rank.view(0), static_cast<float>(2 * c.rank() + round), rank.a);
@@ -247,13 +235,10 @@ TEST_CASE("finish() waits for the gradients of a GPU", "[gradients]") {
   });
 }
 
-TEST_CASE("norm() waits for the GPU", "[gradients]") {
+TEST_CASE("norm() waits for the GPU", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("norm", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
-    GradientOptions options;
-    options.wire = wire;
-    options.norms = true;
-    Rank rank(c, on, 3, options);
+    Rank rank(c, on, 3, {.wire = wire, .norms = true});
     for (int round = 0; round < 20; ++round) {
       const auto value = static_cast<float>(1 + round % 3);
       rank.whole_step(value);
@@ -266,12 +251,10 @@ TEST_CASE("norm() waits for the GPU", "[gradients]") {
 
 // begin_step() knows the sizes of the step before without waiting for the GPU, also when a bucket
 // has travelled again in that.
-TEST_CASE("begin_step() of f16 does not wait for streams", "[gradients]") {
+TEST_CASE("begin_step() of f16 does not wait for streams", "[gpu]") {
   const float growth = GENERATE(1.0F, 5000.0F);
   run_ordered("begin", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.wire = DType::f16;
-    Rank rank(c, on, 2, options);
+    Rank rank(c, on, 2, {.wire = DType::f16});
     rank.whole_step(1);
     rank.whole_step(growth);
     fake.hold(rank.a.get());
@@ -304,11 +287,9 @@ void expect_before_step(OnGpu& on, const FakeCuda& fake, Rank& rank, Call call) 
 }
 
 // The stream of zero_on() is not the one that finish_on() has joined.
-TEST_CASE("zero_on() comes after the step before, and before the next one", "[gradients]") {
+TEST_CASE("zero_on() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.wire = DType::bf16;
-    Rank rank(c, on, 8, options);
+    Rank rank(c, on, 8, {.wire = DType::bf16});
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
       rank.buckets.zero_on(rank.b.get());
@@ -322,12 +303,9 @@ TEST_CASE("zero_on() comes after the step before, and before the next one", "[gr
   });
 }
 
-TEST_CASE("clip_on() comes after the step before, and before the next one", "[gradients]") {
+TEST_CASE("clip_on() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.wire = DType::bf16;
-    options.norms = true;
-    Rank rank(c, on, 8, options);
+    Rank rank(c, on, 8, {.wire = DType::bf16, .norms = true});
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
       rank.buckets.clip_on(0, rank.b.get());
@@ -347,11 +325,9 @@ TEST_CASE("clip_on() comes after the step before, and before the next one", "[gr
 }
 
 TEST_CASE("copies of local steps on a GPU come after all that uses the view, and before the rest",
-          "[gradients]") {
+          "[gpu]") {
   run_ordered("local", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    GradientOptions options;
-    options.wire = DType::bf16;
-    Rank rank(c, on, 1, options);
+    Rank rank(c, on, 1, {.wire = DType::bf16});
     GpuFloats first(on, count, 7), second(on, count, 8);
     const auto local_step = [&](const device::Stream& stream, const GpuFloats& gradient,
                                 const device::Stream* zero = nullptr) {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "gpu/gradients.h"
+#include "grad/gpu.h"
 
 namespace rondo::testing {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // The last parameter has no elements.
-constexpr Shape shapes[] = {{3000}, {500}, {0}};
+constexpr Tensor shapes[] = {{3000}, {500}, {0}};
 constexpr std::size_t empty = 2;
 
 // Waits until the kernels that load a bucket are enqueued, which may be done by another thread.
@@ -55,9 +55,7 @@ void run_with_deadlines(
     GradientOptions options,
     const std::function<void(GradientBuckets&, OnGpu&, const std::string& setting)>& function) {
   const bool own = GENERATE(true, false);
-  have_kernels();
-  Setup setup;
-  setup.size = 1;
+  Setup setup = gpu_setup(1);
   setup.options.deadline = own ? std::chrono::milliseconds(60s) : short_deadline;
   options.rebuild = false;
   if (own) options.deadline = short_deadline;
@@ -70,34 +68,33 @@ void run_with_deadlines(
 // The second step loads its bucket before the stream of finish_on(), and stores it after that,
 // because a parameter is unused. So the sum arrives, but the kernels that look for overflow do not
 // run.
-TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline", "[gradients]") {
+TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  GradientOptions options;
-  options.wire = DType::f16;
-  run_with_deadlines(options, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
-    const device::Stream stream(on.gpu()), late(on.gpu());
-    const std::size_t unused[] = {empty};
-    for (const bool hangs : {false, true}) {
-      const unsigned long before = fake.calls("cuLaunchKernel");
-      buckets.begin_step({.unused = unused, .stream = stream.get()});
-      for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
-      if (!hangs) {
-        buckets.finish_on(stream.get());
-        continue;
-      }
-      await_launches(fake, before);
-      fake.hold(late.get());
-      expect_deadline(setting, [&] { buckets.finish_on(late.get()); });
-      fake.let_go(late.get());
-    }
-    settle(on, stream);
-    settle(on, late);
-  });
+  run_with_deadlines({.wire = DType::f16},
+                     [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
+                       const device::Stream stream(on.gpu()), late(on.gpu());
+                       const std::size_t unused[] = {empty};
+                       for (const bool hangs : {false, true}) {
+                         const unsigned long before = fake.calls("cuLaunchKernel");
+                         buckets.begin_step({.unused = unused, .stream = stream.get()});
+                         for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
+                         if (!hangs) {
+                           buckets.finish_on(stream.get());
+                           continue;
+                         }
+                         await_launches(fake, before);
+                         fake.hold(late.get());
+                         expect_deadline(setting, [&] { buckets.finish_on(late.get()); });
+                         fake.let_go(late.get());
+                       }
+                       settle(on, stream);
+                       settle(on, late);
+                     });
 }
 
 // No bucket waits for the gradient without elements, but the end of the step does.
-TEST_CASE("finish() waits for the GPU until the deadline", "[gradients]") {
+TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   run_with_deadlines({}, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
@@ -112,38 +109,35 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gradients]") {
   });
 }
 
-TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again",
-          "[gradients]") {
+TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  GradientOptions options;
-  options.norms = true;
-  run_with_deadlines(options, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
-    const device::Stream late(on.gpu());
-    const GpuFloats outside(on, 9, 1);
-    buckets.begin_step();
-    for (const std::size_t i : {2, 1, 0}) buckets.ready(i);
-    buckets.finish();
-    fake.hold(late.get());
-    buckets.count_in_norm_on(outside.buffer(), late.get());
-    expect_deadline(setting, [&] { (void)buckets.norm(); });
-    fake.let_go(late.get());
-    expect(buckets.norm() == 3, "the norm");
-    settle(on, late);
-  });
+  run_with_deadlines({.norms = true},
+                     [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
+                       const device::Stream late(on.gpu());
+                       const GpuFloats outside(on, 9, 1);
+                       buckets.begin_step();
+                       for (const std::size_t i : {2, 1, 0}) buckets.ready(i);
+                       buckets.finish();
+                       fake.hold(late.get());
+                       buckets.count_in_norm_on(outside.buffer(), late.get());
+                       expect_deadline(setting, [&] { (void)buckets.norm(); });
+                       fake.let_go(late.get());
+                       expect(buckets.norm() == 3, "the norm");
+                       settle(on, late);
+                     });
 }
 
 // The copy may still come, so its memory is never freed.
 TEST_CASE("broadcast_parameters waits for the GPU until the communicator's deadline",
-          "[abandons]") {
+          "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  Setup setup;
-  setup.size = 1;
+  Setup setup = gpu_setup(1);
   setup.options.deadline = short_deadline;
   CHECK_NOTHROW(run_on_gpus(setup, "deadline", [&](Communicator& c, OnGpu& on) {
     const GpuFloats value(on, 100, 1);
-    std::vector<Parameter> parameters = parameters_of(std::array{Shape{100}}, on.gpu().ordinal());
+    std::vector<Parameter> parameters = parameters_of(std::array{Tensor{100}}, on.gpu().ordinal());
     parameters[0].value = value.buffer().data;
     fake.hold();
     refused(Errc::deadline_exceeded,

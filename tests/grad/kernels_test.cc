@@ -11,9 +11,9 @@
 #include <rondo/convert.h>
 
 #include "catch.h"
-#include "gpu/gradients.h"
 #include "grad/device/image.h"
 #include "grad/device/kernels.h"
+#include "grad/gpu.h"
 #include "grad/square_sums.h"
 #include "grad/wire.h"
 #include "support/device_kernels.h"
@@ -105,7 +105,7 @@ bool same(const std::byte* a, const std::byte* b, std::size_t size) {
   return std::memcmp(a, b, size) == 0;
 }
 
-TEST_CASE("kernels of gradients move and save every byte", "[gradients]") {
+TEST_CASE("kernels of gradients move and save every byte", "[gpu]") {
   const std::size_t from_shift = GENERATE(0, 2, 4, 8), to_shift = GENERATE(0, 2, 4),
                     save_shift = GENERATE(0, 4);
   const unsigned blocks = GENERATE(1, 3);
@@ -128,7 +128,7 @@ TEST_CASE("kernels of gradients move and save every byte", "[gradients]") {
   }
 }
 
-TEST_CASE("kernels of gradients round as the processor does", "[gradients]") {
+TEST_CASE("kernels of gradients round as the processor does", "[gpu]") {
   const std::size_t from_shift = GENERATE(0, 4), to_shift = GENERATE(0, 2);
   const double factor = GENERATE(1.0, 1.0 / 3, 0.125);
   const bool feedback = GENERATE(false, true);
@@ -156,7 +156,7 @@ TEST_CASE("kernels of gradients round as the processor does", "[gradients]") {
 }
 
 // Units as they follow from sizes, and those of the smallest and the largest gradients.
-TEST_CASE("kernels of gradients round to f16 and measure as the processor does", "[gradients]") {
+TEST_CASE("kernels of gradients round to f16 and measure as the processor does", "[gpu]") {
   const std::size_t from_shift = GENERATE(0, 4), to_shift = GENERATE(0, 2);
   const double factor = GENERATE(1.0, 1.0 / 3, 0.125);
   const bool feedback = GENERATE(false, true);
@@ -199,7 +199,7 @@ TEST_CASE("kernels of gradients round to f16 and measure as the processor does",
 }
 
 TEST_CASE("kernels of gradients find f16 that are infinite or NaN, and do not widen those",
-          "[gradients]") {
+          "[gpu]") {
   const std::size_t shift = GENERATE(0, 2), to_shift = GENERATE(0, 4);
   Draw draw(shift);
   for (const std::size_t length : lengths) {
@@ -232,7 +232,7 @@ TEST_CASE("kernels of gradients find f16 that are infinite or NaN, and do not wi
   }
 }
 
-TEST_CASE("kernels of gradients clip as the processor's arithmetic does", "[gradients]") {
+TEST_CASE("kernels of gradients clip as the processor's arithmetic does", "[gpu]") {
   const DType type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
   const std::string kernel = kernel_for("clip", type);
   const std::size_t bytes = size_of(type), shift = GENERATE(0, 1) * bytes;
@@ -269,7 +269,7 @@ TEST_CASE("kernels of gradients clip as the processor's arithmetic does", "[grad
   }
 }
 
-TEST_CASE("kernels of gradients widen as the processor does", "[gradients]") {
+TEST_CASE("kernels of gradients widen as the processor does", "[gpu]") {
   const std::size_t from_shift = GENERATE(0, 2), to_shift = GENERATE(0, 4);
   const double factor = GENERATE(1.0, 4.0, 1.0 / 3);
   Draw draw(from_shift + to_shift);
@@ -289,7 +289,7 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gradients]") {
   }
 }
 
-TEST_CASE("kernels of gradients add squares as the processor does", "[gradients]") {
+TEST_CASE("kernels of gradients add squares as the processor does", "[gpu]") {
   const DType type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
   const std::string kernel = kernel_for("squares", type);
   const std::size_t bytes = size_of(type);
@@ -318,7 +318,7 @@ TEST_CASE("kernels of gradients add squares as the processor does", "[gradients]
   }
 }
 
-TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[gradients]") {
+TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[gpu]") {
   Draw draw(3);
   for (const std::size_t length : {1, 2, 8, 255, 256, 257, 1000, 5000}) {
     std::vector<double> blocks(length), got(3, -1);

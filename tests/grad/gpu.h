@@ -7,38 +7,24 @@
 #include <span>
 #include <vector>
 
-#include <rondo/gradients.h>
-
 #include "gpu/gpu_ranks.h"
+#include "grad/tensors.h"
 #include "support/fake_kernels.h"
 
 namespace rondo::testing {
-
-using Bytes = std::vector<std::byte>;
 
 // The kernels of Rondo, on the fake driver. A real one has them in the image.
 inline void have_kernels() {
   if (FakeCuda::needs_kernels()) register_device_kernels(FakeCuda());
 }
 
-// A tensor of a model.
-struct Shape {
-  std::size_t count;
-  DType type = DType::f32;
-};
-
-inline std::vector<Parameter> parameters_of(std::span<const Shape> shapes, int device) {
-  std::vector<Parameter> parameters;
-  for (const Shape& shape : shapes) {
-    Parameter parameter;
-    parameter.name = "p";
-    parameter.name += std::to_string(parameters.size());
-    parameter.shape = {shape.count};
-    parameter.type = shape.type;
-    parameter.device = device;
-    parameters.push_back(parameter);
-  }
-  return parameters;
+// Ranks whose GPUs have the kernels.
+inline Setup gpu_setup(int size = 2) {
+  have_kernels();
+  Setup setup;
+  setup.size = size;
+  setup.options.deadline = std::chrono::seconds{10};
+  return setup;
 }
 
 inline device::Address address_of(const Buffer& buffer) noexcept {
