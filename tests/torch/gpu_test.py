@@ -6,10 +6,10 @@ import threading
 import time
 from datetime import timedelta
 
+import devices
 import torch
 import torch.distributed as dist
-import gpu_ranks
-from gpu_ranks import BOTH, GpuTest
+from devices import BOTH, GpuTest, main
 from norm_cases import NormTest, randomize, rows_of, whole_batch
 from ranks import on_ranks
 
@@ -21,48 +21,10 @@ COUNT = 100_003  # elements: several segments
 
 
 def ramp(rank, count=COUNT, dtype=torch.float32):
-    return gpu_ranks.ramp(rank, count, dtype)
+    return devices.ramp(rank, count, dtype)
 
 
 class Gpu(GpuTest, NormTest):
-    @on_ranks(3, BOTH)
-    def test_reductions(self):
-        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8):
-            x = self.put(ramp(self.rank, dtype=dtype))
-            dist.all_reduce(x)
-            total = sum(ramp(rank, dtype=dtype) for rank in range(3))
-            self.assertValues(x, total)
-            y = self.put(ramp(self.rank, dtype=dtype))
-            dist.all_reduce(y, op=dist.ReduceOp.MAX)
-            self.assertValues(y, torch.stack([ramp(rank, dtype=dtype) for rank in range(3)]).amax(0))
-        y = self.put(ramp(self.rank))
-        dist.reduce(y, 1, op=dist.ReduceOp.AVG)
-        if self.rank == 1:
-            expected = sum(ramp(rank) for rank in range(3)) / 3
-            torch.testing.assert_close(self.values(y), expected)
-        rows = self.put(torch.stack([ramp(self.rank + row, 500) for row in range(3)]))
-        part = self.put(torch.zeros(500))
-        dist.reduce_scatter_tensor(part, rows)
-        self.assertValues(part, sum(ramp(rank + self.rank, 500) for rank in range(3)))
-
-    @on_ranks(3, BOTH)
-    def test_moves(self):
-        x = self.put(ramp(self.rank))
-        dist.broadcast(x, 2)
-        self.assertValues(x, ramp(2))
-        mine, all_of_them = self.put(ramp(self.rank, 400)), self.put(torch.zeros(3, 400))
-        dist.all_gather_into_tensor(all_of_them, mine)
-        self.assertValues(all_of_them, torch.stack([ramp(rank, 400) for rank in range(3)]))
-        gathered = self.put(torch.zeros(3, 400))
-        dist.gather(mine, list(gathered) if self.rank == 1 else None, dst=1)
-        if self.rank == 1:
-            self.assertValues(gathered, torch.stack([ramp(rank, 400) for rank in range(3)]))
-        mine = self.put(torch.zeros(400))
-        dist.scatter(mine, list(gathered) if self.rank == 1 else None, src=1)
-        self.assertValues(mine, ramp(self.rank, 400))
-        dist.all_to_all_single(all_of_them, self.put(torch.stack([ramp(10 * self.rank + to, 400) for to in range(3)])))
-        self.assertValues(all_of_them, torch.stack([ramp(10 * rank + self.rank, 400) for rank in range(3)]))
-
     @on_ranks(2)
     def test_one_backend_for_both(self):
         group = dist.distributed_c10d._get_default_group()
@@ -111,25 +73,6 @@ class Gpu(GpuTest, NormTest):
                 work.wait()
             gpus.exchange_stream(gpu, before)
             self.assertValues(x, ramp(0) + ramp(1))
-
-    @on_ranks(2, BOTH)
-    def test_strides(self):
-        """Results go back into tensors of any strides, on the stream of the call."""
-        gpu = self.gpu
-        wanted = ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
-        for blocking in False, True:
-            x = self.put(ramp(self.rank, 6000).view(60, 100).t().contiguous()).t()
-            work = dist.all_reduce(x, async_op=not blocking)
-            if work is not None:
-                work.wait()
-            y = self.put(torch.zeros(60, 100)).copy_(x)  # behind the copy into x
-            gpus.synchronize(gpu)
-            self.assertValues(y, wanted)
-        outputs = [self.put(torch.zeros(70, 50).t()) for _ in range(2)]
-        dist.all_gather(outputs, self.put(ramp(self.rank, 3500).view(50, 70)))
-        gpus.synchronize(gpu)
-        for rank, output in enumerate(outputs):
-            self.assertValues(output, ramp(rank, 3500).view(50, 70))
 
     @on_ranks(2, BOTH)
     def test_other_streams_wait(self):
@@ -186,42 +129,6 @@ class Gpu(GpuTest, NormTest):
         self.assertValues(then.wait(), 2 * (ramp(0) + ramp(1)))
 
     @on_ranks(2, BOTH)
-    def test_coalesced(self):
-        tensors = [self.put(ramp(self.rank + i, 1000 + i)) for i in range(5)]
-        with dist._coalescing_manager(device=tensors[0].device, async_ops=True) as manager:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
-        manager.wait()
-        for i, tensor in enumerate(tensors):
-            self.assertValues(tensor, ramp(i, 1000 + i) + ramp(i + 1, 1000 + i))
-
-    @on_ranks(2, BOTH)
-    def test_allocated_tensors(self):
-        """Memory of the backend on a GPU, which outlives its group."""
-        device = torch.device("cuda", self.gpu)
-        backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-        self.assertTrue(backend.supports_tensor_alloc(device))
-        x = backend.allocate_tensor(1000, dtype=torch.float32, device=device)
-        self.assertEqual(x.device, device)
-        self.assertValues(x, torch.zeros(1000))
-        x.copy_(self.put(ramp(self.rank, 1000)))
-        dist.all_reduce(x)
-        dist.destroy_process_group()
-        self.assertValues(x, ramp(0, 1000) + ramp(1, 1000))
-
-    @on_ranks(2, BOTH)
-    def test_refusals(self):
-        x = self.put(ramp(0, 4))
-        with self.assertRaisesRegex(ValueError, "one tensor of a call is on cuda:. and another on cpu"):
-            dist.all_gather_into_tensor(torch.zeros(8), x)
-        with self.assertRaisesRegex(ValueError, "on different devices"):
-            dist.all_gather([torch.zeros(4), self.put(torch.zeros(4))], torch.zeros(4))
-        with self.assertRaisesRegex(ValueError, "is on meta: Rondo moves tensors in host memory and on CUDA"):
-            dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allreduce([torch.zeros(3, device="meta")])
-        dist.all_reduce(x)
-        self.assertValues(x, 2 * ramp(0, 4))
-
-    @on_ranks(2, BOTH)
     def test_ranks_that_differ(self):
         tensor = ramp(0, 50_000)
         with self.assertRaisesRegex(dist.DistBackendError, "rank 1 called .* where rank 0 called"):
@@ -272,4 +179,4 @@ class Gpu(GpuTest, NormTest):
 
 
 if __name__ == "__main__":
-    gpu_ranks.main()
+    main()

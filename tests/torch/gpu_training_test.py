@@ -7,7 +7,7 @@ import contextlib
 
 import torch
 import torch.distributed as dist
-from gpu_ranks import BOTH, GpuTest, main, ramp
+from devices import BOTH, GpuTest, main, ramp
 from ranks import on_ranks
 
 import gpus
@@ -121,52 +121,6 @@ class GpuTraining(GpuTest):
                 for i, output in enumerate(outputs):
                     sums = ((ramp(i, 6000, torch.float32) + ramp(2 + i, 6000, torch.float32)) / divisor).to(dtype)
                     self.assertValues(output, torch.maximum(*sums.view(2, 3000)))
-
-    @on_ranks(2, BOTH)
-    def test_coalesced_into_tensors(self):
-        """Both ways of the coalescing manager; tensors may be empty."""
-        for device in None, torch.device("cuda", self.gpu):
-            shards = [self.put(ramp(self.rank + i, count)) for i, count in enumerate((1000, 0, 7))]
-            outputs = [self.put(torch.zeros(2 * shard.numel())) for shard in shards]
-            sums = [self.put(torch.zeros(shard.numel())) for shard in shards]
-            with dist._coalescing_manager(device=device, async_ops=True) as manager:
-                for output, shard in zip(outputs, shards):
-                    dist.all_gather_into_tensor(output, shard)
-            manager.wait()
-            with dist._coalescing_manager(device=device):
-                for output, total in zip(outputs, sums):
-                    dist.reduce_scatter_tensor(total, output)
-            for i, (output, total) in enumerate(zip(outputs, sums)):
-                self.assertValues(output, torch.cat([ramp(rank + i, total.numel()) for rank in range(2)]))
-                self.assertValues(total, 2 * ramp(self.rank + i, total.numel()))
-
-    @on_ranks(2, BOTH)
-    def test_refusals(self):
-        """They come at once, on every rank, before anything has started: the group goes on."""
-        x = self.put(ramp(self.rank))
-        group = dist.distributed_c10d._get_default_group()
-        sparse = gpus.empty_sparse()
-        for async_op in False, True:
-            with self.assertRaisesRegex(ValueError, "a sparse tensor is on cuda:.*need them on the CPU"):
-                dist.all_reduce(sparse, async_op=async_op)
-            for dtype in torch.int16, torch.uint16, torch.float8_e4m3fnuz:
-                with self.assertRaisesRegex(ValueError, "a reduction of .* is not possible"):
-                    dist.all_reduce(self.put(torch.zeros(4).to(dtype)), async_op=async_op)
-        with self.assertRaisesRegex(ValueError, "an average of Bool is not possible"):
-            dist.all_reduce(self.put(torch.ones(4, dtype=torch.bool)), op=dist.ReduceOp.AVG)
-        if gpus.count() > 1:
-            with self.assertRaisesRegex(ValueError, "one tensor of a call is on cuda:. and another on cuda:."):
-                group.allreduce_coalesced([gpus.to_gpu(torch.zeros(4), gpu) for gpu in range(2)])
-        with self.assertRaisesRegex(ValueError, "one tensor of a call is on cuda:. and another on cpu"):
-            group.allreduce_coalesced([self.put(torch.zeros(4)), torch.zeros(4)])
-        dist.all_reduce(x)
-        self.assertValues(x, ramp(0) + ramp(1))
-        flags = self.put(torch.tensor([self.rank == 0, False]))
-        dist.all_reduce(flags)
-        self.assertValues(flags, torch.tensor([True, False]))
-        moved = self.put(torch.full((4,), self.rank + 1, dtype=torch.complex64))
-        dist.broadcast(moved, 1)
-        self.assertValues(moved, torch.full((4,), 2, dtype=torch.complex64))
 
 
 if __name__ == "__main__":
