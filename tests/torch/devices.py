@@ -14,6 +14,7 @@ gpus.cc over the fake CUDA driver, and real/gpus.py on real GPUs.
         main()
 """
 
+import contextlib
 import sys
 import unittest
 
@@ -66,6 +67,14 @@ class DeviceTest(RankTest):
 
 class GpuTest(DeviceTest):
     on_gpu = True
+
+    @contextlib.contextmanager
+    def on_stream(self, stream):
+        before = gpus.exchange_stream(self.gpu, stream)
+        try:
+            yield
+        finally:
+            gpus.exchange_stream(self.gpu, before)
 
 
 def each_device(tests):

@@ -28,7 +28,6 @@ rondo.torch.register()  # older torch does not find it by its name
 ranks.LIMIT = int(os.environ.get("RONDO_TEST_LIMIT", 60))
 
 import gpu_test  # noqa: E402
-import gpu_training_test  # noqa: E402
 import gpu_waits_test  # noqa: E402
 import groups_test  # noqa: E402
 import moves_test  # noqa: E402
@@ -40,8 +39,8 @@ import uneven_test  # noqa: E402
 from devices import BOTH, GpuTest  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 
-MODULES = (gpu_test, gpu_training_test, gpu_waits_test, norm_models_test, sync_batch_norm_test, sharded_test, reductions_test, moves_test,
-           uneven_test, groups_test)
+MODULES = (gpu_test, gpu_waits_test, norm_models_test, sync_batch_norm_test, sharded_test, reductions_test, moves_test, uneven_test,
+           groups_test)
 
 
 class RealGpu(GpuTest):

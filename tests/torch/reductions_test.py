@@ -3,8 +3,8 @@
 """Every reduction of every type against a reference, and what is refused."""
 
 import torch
+import torch._dynamo  # noqa: F401  (as in ddp_test.py)
 import torch.distributed as dist
-import torch.testing  # once, and not on each rank
 from devices import REAL_GPUS, DeviceTest, each_device, gpus, main, ramp
 from ranks import on_ranks
 from torch.distributed import ReduceOp
