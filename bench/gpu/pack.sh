@@ -25,7 +25,7 @@ done
 mkdir -p "$folder/torch"
 tar -czf "$folder/binaries.tgz" -C "$work" bin
 rm -rf "$folder/repo"
-for path in tests/gpu/gpu.py tests/summary.py bench/gpu/figures.py bench/torch/one_gpu.py tests/torch/*.py tests/torch/real/*.py; do
+for path in tests/gpu/gpu.py tests/summary.py bench/gpu/figures.py bench/torch/one_gpu.py tests/support/cases.py tests/torch/*.py tests/torch/real/*.py; do
   mkdir -p "$folder/repo/$(dirname "$path")"
   cp "$path" "$folder/repo/$path"
 done

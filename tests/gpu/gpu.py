@@ -199,7 +199,7 @@ def skips_what_needs_the_fake(machine):
     granted either."""
     skipped = 0
     # [bits] takes long, and controls nothing.
-    for program, *which in ("test_device",), ("test_bn", "[gpu],[places]"), ("test_gpu", "~[bits]"), ("test_grad", "[gpu],[devices]"):
+    for program, *which in ("test_device",), ("test_bn", "[gpu],[places]"), ("test_gpu", "~[bits]"), ("test_grad", "[gpu],[devices]"), ("test_table", "two levels on GPUs*"):
         output = machine.run(program, *which, RONDO_TEST_REAL_CUDA="1", FAKE_CUDA="leaks=fail,gpus=1", seconds=300)
         skipped += len(re.findall(r"(?m)^skipped: it controls the fake", output))
     if not skipped:
@@ -327,6 +327,7 @@ def cases(machine):
         return
     yield "device", catch_program("test_device")
     yield "gpu", catch_program("test_gpu", "~[abandons]")
+    yield "gpu: two levels", catch_program("test_table", "two levels on GPUs*")
     yield "gpu: a stream that does not move", catch_program("test_gpu", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")
     yield "gradients", catch_program("test_grad", "[gpu]~[abandons],[devices]")
     yield "gradients: a stream that does not move", catch_program("test_grad", "[abandons]", FAKE_CUDA="leaks=ignore,gpus=2")

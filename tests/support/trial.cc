@@ -102,8 +102,8 @@ bool Trial::has_output() const noexcept {
 }
 
 Buffer Trial::buffer(transports::Blob& memory, std::size_t offset, std::size_t count) noexcept {
-  const auto& on_gpu = &memory == &in_ ? gpu_in_ : gpu_out_;
-  std::byte* const start = on_gpu ? reinterpret_cast<std::byte*>(*on_gpu) : memory.data();
+  std::byte* const placed = &memory == &in_ ? placed_in_ : placed_out_;
+  std::byte* const start = placed != nullptr ? placed : memory.data();
   return {count == 0 ? nullptr : start + margin + offset * element_bytes(), count, case_.type,
           copier_ != nullptr ? copier_->gpu().ordinal() : -1};
 }
@@ -131,23 +131,34 @@ void Trial::place_on(GpuCopier& copier) {
 
 void Trial::place_at(GpuCopier& copier, device::Address memory) {
   copier_ = &copier;
-  for (auto [buffer, on_gpu] : {std::pair(&in_, &gpu_in_), std::pair(&out_, &gpu_out_)}) {
+  place_at(reinterpret_cast<std::byte*>(memory));
+}
+
+void Trial::place_at(std::byte* memory) {
+  for (auto [buffer, placed] : {std::pair(&in_, &placed_in_), std::pair(&out_, &placed_out_)}) {
     if (buffer->empty()) continue;
-    *on_gpu = memory;
-    copier.write(memory, *buffer);
+    *placed = memory;
+    if (copier_ != nullptr)
+      copier_->write(reinterpret_cast<device::Address>(memory), *buffer);
+    else
+      std::ranges::copy(*buffer, memory);
     memory += buffer->size();
   }
 }
 
-// From the GPU.
+// From where the buffers were placed.
 void Trial::fetch() {
-  if (gpu_in_) copier_->read(in_, *gpu_in_);
-  if (gpu_out_) copier_->read(out_, *gpu_out_);
+  for (auto [buffer, placed] : {std::pair(&in_, placed_in_), std::pair(&out_, placed_out_)}) {
+    if (placed == nullptr) continue;
+    if (copier_ != nullptr)
+      copier_->read(*buffer, reinterpret_cast<device::Address>(placed));
+    else
+      std::copy_n(placed, buffer->size(), buffer->begin());
+  }
 }
 
 void Trial::start(Communicator& communicator) {
-  OpOptions options;
-  options.stream = stream_;
+  OpOptions options = options_;
   options.scale = case_.scale;
   options.priority = case_.priority;
   switch (case_.operation) {

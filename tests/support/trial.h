@@ -44,12 +44,13 @@ class Trial {
   // Moves the buffers to the GPU. problem() and damage() then look at them there. The copier must
   // outlive the trial.
   void place_on(GpuCopier& copier);
-  // The same, into memory of the GPU that the caller keeps: bytes() at least.
+  // The same, into memory that the caller keeps: bytes() at least, of the GPU or of the host.
   void place_at(GpuCopier& copier, device::Address memory);
+  void place_at(std::byte* memory);
   std::size_t bytes() const noexcept { return in_.size() + out_.size(); }
   void start(Communicator& communicator);
-  // The CUDA stream that start() gives to the call.
-  void use_stream(void* stream) noexcept { stream_ = stream; }
+  // What start() gives to the call, besides the scale and the priority of the case.
+  OpOptions& options() noexcept { return options_; }
   Work& work() noexcept { return work_; }
   // Returns what is wrong after a successful call; empty when nothing is.
   std::string problem();
@@ -82,8 +83,8 @@ class Trial {
   Registration in_registration_, out_registration_;
   GpuCopier* copier_ = nullptr;
   std::optional<device::DeviceMemory> gpu_memory_;
-  std::optional<device::Address> gpu_in_, gpu_out_;  // where in_ and out_ are copied to
-  void* stream_ = nullptr;
+  std::byte *placed_in_ = nullptr, *placed_out_ = nullptr;  // where in_ and out_ are copied to
+  OpOptions options_;
   std::vector<std::size_t> counts_;  // of each rank's block
   std::size_t before_ = 0;           // elements of the blocks before this rank's
   std::size_t in_count_ = 0, out_count_ = 0;

@@ -8,7 +8,8 @@
 torch offers many tests to the backends that it knows by name; here a test that it offers to gloo or
 to MPI is offered to BACKEND. --record writes the outcome of each test as JSON. --compare runs gloo
 and rondo one after the other, prints how many tests passed, and names those that only one passed.
-WORLD_SIZE is the number of ranks (3).
+WORLD_SIZE is the number of ranks (3). RONDO_TEST_SEED draws an eighth of the tests, unless they are
+named or recorded, or RONDO_TEST_CASES is "all".
 """
 
 import collections
@@ -20,6 +21,10 @@ import sys
 import tempfile
 import types
 import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cases import all_cases, test_seed  # noqa: E402
 
 
 def compare(arguments):
@@ -94,6 +99,7 @@ def load_tests_of_torch() -> types.ModuleType:
     return module
 
 
+import torch._dynamo  # noqa: E402, F401  (as in ddp_test.py)
 import torch.testing._internal.common_distributed as common  # noqa: E402
 
 for feature in ("gpu", "ddp", "subgroup", "plugin"):
@@ -146,8 +152,18 @@ class Recorder(unittest.TextTestResult):
         self._keep(test, "failed")
 
 
+def load_tests(loader, tests, pattern):
+    if all_cases() or record:
+        return tests
+    names = loader.getTestCaseNames(Suite)
+    return unittest.TestSuite(map(Suite, names[test_seed() % 8 :: 8]))
+
+
+record = None
+
+
 def main():
-    record = None
+    global record
     if len(sys.argv) > 1 and sys.argv[1].startswith("--record="):
         record = sys.argv.pop(1).partition("=")[2]
     runner = unittest.TextTestRunner(resultclass=Recorder)

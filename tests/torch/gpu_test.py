@@ -6,10 +6,10 @@ import threading
 import time
 from datetime import timedelta
 
+import devices
 import torch
 import torch.distributed as dist
-import gpu_ranks
-from gpu_ranks import BOTH, GpuTest
+from devices import BOTH, GpuTest, main
 from norm_cases import NormTest, randomize, rows_of, whole_batch
 from ranks import on_ranks
 
@@ -18,51 +18,14 @@ from rondo.torch import SyncBatchNorm
 import gpus  # after torch, whose libraries it needs
 
 COUNT = 100_003  # elements: several segments
+TYPES = torch.float32, torch.float16, torch.bfloat16
 
 
 def ramp(rank, count=COUNT, dtype=torch.float32):
-    return gpu_ranks.ramp(rank, count, dtype)
+    return devices.ramp(rank, count, dtype)
 
 
 class Gpu(GpuTest, NormTest):
-    @on_ranks(3, BOTH)
-    def test_reductions(self):
-        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8):
-            x = self.put(ramp(self.rank, dtype=dtype))
-            dist.all_reduce(x)
-            total = sum(ramp(rank, dtype=dtype) for rank in range(3))
-            self.assertValues(x, total)
-            y = self.put(ramp(self.rank, dtype=dtype))
-            dist.all_reduce(y, op=dist.ReduceOp.MAX)
-            self.assertValues(y, torch.stack([ramp(rank, dtype=dtype) for rank in range(3)]).amax(0))
-        y = self.put(ramp(self.rank))
-        dist.reduce(y, 1, op=dist.ReduceOp.AVG)
-        if self.rank == 1:
-            expected = sum(ramp(rank) for rank in range(3)) / 3
-            torch.testing.assert_close(self.values(y), expected)
-        rows = self.put(torch.stack([ramp(self.rank + row, 500) for row in range(3)]))
-        part = self.put(torch.zeros(500))
-        dist.reduce_scatter_tensor(part, rows)
-        self.assertValues(part, sum(ramp(rank + self.rank, 500) for rank in range(3)))
-
-    @on_ranks(3, BOTH)
-    def test_moves(self):
-        x = self.put(ramp(self.rank))
-        dist.broadcast(x, 2)
-        self.assertValues(x, ramp(2))
-        mine, all_of_them = self.put(ramp(self.rank, 400)), self.put(torch.zeros(3, 400))
-        dist.all_gather_into_tensor(all_of_them, mine)
-        self.assertValues(all_of_them, torch.stack([ramp(rank, 400) for rank in range(3)]))
-        gathered = self.put(torch.zeros(3, 400))
-        dist.gather(mine, list(gathered) if self.rank == 1 else None, dst=1)
-        if self.rank == 1:
-            self.assertValues(gathered, torch.stack([ramp(rank, 400) for rank in range(3)]))
-        mine = self.put(torch.zeros(400))
-        dist.scatter(mine, list(gathered) if self.rank == 1 else None, src=1)
-        self.assertValues(mine, ramp(self.rank, 400))
-        dist.all_to_all_single(all_of_them, self.put(torch.stack([ramp(10 * self.rank + to, 400) for to in range(3)])))
-        self.assertValues(all_of_them, torch.stack([ramp(10 * rank + self.rank, 400) for rank in range(3)]))
-
     @on_ranks(2)
     def test_one_backend_for_both(self):
         group = dist.distributed_c10d._get_default_group()
@@ -111,25 +74,6 @@ class Gpu(GpuTest, NormTest):
                 work.wait()
             gpus.exchange_stream(gpu, before)
             self.assertValues(x, ramp(0) + ramp(1))
-
-    @on_ranks(2, BOTH)
-    def test_strides(self):
-        """Results go back into tensors of any strides, on the stream of the call."""
-        gpu = self.gpu
-        wanted = ramp(0, 6000).view(60, 100) + ramp(1, 6000).view(60, 100)
-        for blocking in False, True:
-            x = self.put(ramp(self.rank, 6000).view(60, 100).t().contiguous()).t()
-            work = dist.all_reduce(x, async_op=not blocking)
-            if work is not None:
-                work.wait()
-            y = self.put(torch.zeros(60, 100)).copy_(x)  # behind the copy into x
-            gpus.synchronize(gpu)
-            self.assertValues(y, wanted)
-        outputs = [self.put(torch.zeros(70, 50).t()) for _ in range(2)]
-        dist.all_gather(outputs, self.put(ramp(self.rank, 3500).view(50, 70)))
-        gpus.synchronize(gpu)
-        for rank, output in enumerate(outputs):
-            self.assertValues(output, ramp(rank, 3500).view(50, 70))
 
     @on_ranks(2, BOTH)
     def test_other_streams_wait(self):
@@ -186,42 +130,6 @@ class Gpu(GpuTest, NormTest):
         self.assertValues(then.wait(), 2 * (ramp(0) + ramp(1)))
 
     @on_ranks(2, BOTH)
-    def test_coalesced(self):
-        tensors = [self.put(ramp(self.rank + i, 1000 + i)) for i in range(5)]
-        with dist._coalescing_manager(device=tensors[0].device, async_ops=True) as manager:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
-        manager.wait()
-        for i, tensor in enumerate(tensors):
-            self.assertValues(tensor, ramp(i, 1000 + i) + ramp(i + 1, 1000 + i))
-
-    @on_ranks(2, BOTH)
-    def test_allocated_tensors(self):
-        """Memory of the backend on a GPU, which outlives its group."""
-        device = torch.device("cuda", self.gpu)
-        backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-        self.assertTrue(backend.supports_tensor_alloc(device))
-        x = backend.allocate_tensor(1000, dtype=torch.float32, device=device)
-        self.assertEqual(x.device, device)
-        self.assertValues(x, torch.zeros(1000))
-        x.copy_(self.put(ramp(self.rank, 1000)))
-        dist.all_reduce(x)
-        dist.destroy_process_group()
-        self.assertValues(x, ramp(0, 1000) + ramp(1, 1000))
-
-    @on_ranks(2, BOTH)
-    def test_refusals(self):
-        x = self.put(ramp(0, 4))
-        with self.assertRaisesRegex(ValueError, "one tensor of a call is on cuda:. and another on cpu"):
-            dist.all_gather_into_tensor(torch.zeros(8), x)
-        with self.assertRaisesRegex(ValueError, "on different devices"):
-            dist.all_gather([torch.zeros(4), self.put(torch.zeros(4))], torch.zeros(4))
-        with self.assertRaisesRegex(ValueError, "is on meta: Rondo moves tensors in host memory and on CUDA"):
-            dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allreduce([torch.zeros(3, device="meta")])
-        dist.all_reduce(x)
-        self.assertValues(x, 2 * ramp(0, 4))
-
-    @on_ranks(2, BOTH)
     def test_ranks_that_differ(self):
         tensor = ramp(0, 50_000)
         with self.assertRaisesRegex(dist.DistBackendError, "rank 1 called .* where rank 0 called"):
@@ -271,5 +179,108 @@ class Gpu(GpuTest, NormTest):
             gpus.exchange_stream(gpu, before)
 
 
+class GpuTraining(GpuTest):
+    """The calls, streams and tensors of DDP and FSDP2. Only _broadcast_coalesced is torch's own here:
+    kernels of torch do not run on the fake."""
+
+    def streams(self, count):
+        return [gpus.make_stream(self.gpu) for _ in range(count)]
+
+    @on_ranks(2, BOTH)
+    def test_ddp_broadcasts_parameters(self):
+        """torch's C++ code for DDP's constructor and for buffers: pieces of at most so many bytes."""
+        group = dist.distributed_c10d._get_default_group()
+        counts = 1000, 1, 0, 3000, 64
+        tensors = [self.put(ramp(self.rank * 7 + i, count, dtype)) for dtype in TYPES for i, count in enumerate(counts)]
+        (stream,) = self.streams(1)
+        with self.on_stream(stream):
+            dist._broadcast_coalesced(group, tensors, 4000, 1)
+            wanted = [ramp(7 + i, count, dtype) for dtype in TYPES for i, count in enumerate(counts)]
+            for tensor, value in zip(tensors, wanted):
+                self.assertValues(tensor, value)
+
+    @on_ranks(3, BOTH)
+    def test_ddp_backward(self):
+        """Buckets start on the streams of backward, and only their futures, with a hook's callback,
+        are waited for: on another stream. The buckets are dropped meanwhile."""
+        gpu = self.gpu
+        group = dist.distributed_c10d._get_default_group()
+        backward, other, optimizer = self.streams(3)
+        for dtype in TYPES:
+            for hook in False, True:
+                gradients = [self.put(ramp(self.rank + i, 4000 + i, dtype)) for i in range(6)]
+                results = [self.put(torch.zeros(4000 + i, dtype=dtype)) for i in range(6)]
+                futures = []
+                for i, gradient in enumerate(gradients):
+                    with self.on_stream(other if i % 3 == 2 else backward):
+                        bucket = gpus.allocate(gradient.numel(), gpu, gradient)
+                        bucket.copy_(gradient)
+                        future = group.allreduce([bucket]).get_future()
+                        if hook:
+
+                            def decompress(done, result=gpus.allocate(gradient.numel(), gpu, gradient)):
+                                return [result.copy_(done.value()[0])]
+
+                            future = future.then(decompress)
+                        futures.append(future)
+                        del bucket
+                        # memory that the allocator gives away again is overwritten on this stream
+                        gpus.allocate(gradient.numel(), gpu, gradient).copy_(results[i])
+                with self.on_stream(optimizer):
+                    for future, result in zip(futures, results):
+                        result.copy_(future.wait()[0])
+                    for i, result in enumerate(results):
+                        self.assertValues(result, sum(ramp(rank + i, 4000 + i, dtype) for rank in range(3)))
+
+    def gather_parameters(self, shard, streams, async_op):
+        """As FSDP2's foreach_all_gather: the input is its place in the output."""
+        copy_in, gathering, current = streams
+        gpu, count = self.gpu, shard.numel()
+        with self.on_stream(copy_in):
+            gpus.come_after(gpu, current)
+            output = gpus.allocate(count * self.size, gpu, shard)
+            place = output.narrow(0, count * self.rank, count)
+            place.copy_(shard)
+        with self.on_stream(gathering):
+            gpus.come_after(gpu, copy_in)
+            return output, dist.all_gather_into_tensor(output, place, async_op=async_op)
+
+    @on_ranks(2, BOTH)
+    def test_fsdp2(self):
+        gpu = self.gpu
+        current, copy_in, gathering, scattering, reducing = self.streams(5)
+        with self.on_stream(current):
+            for dtype in torch.float32, torch.bfloat16, torch.uint8:
+                for async_op in False, True:
+                    shards = [self.put(ramp(self.rank + i, 3000, dtype)) for i in range(3)]
+                    layers = [self.gather_parameters(shard, (copy_in, gathering, current), async_op) for shard in shards]
+                    for i, (output, work) in enumerate(layers):
+                        gpus.come_after(gpu, gathering)
+                        if work is not None:
+                            work.wait()
+                        self.assertValues(output, torch.cat([ramp(rank + i, 3000, dtype) for rank in range(2)]))
+            for dtype, op in (torch.float32, dist.ReduceOp.AVG), (torch.bfloat16, dist.ReduceOp.AVG), (torch.float16, dist.ReduceOp.SUM):
+                outputs = []
+                for i in range(3):
+                    whole = self.put(ramp(2 * self.rank + i, 6000, dtype))
+                    unsharded = gpus.allocate(6000, gpu, whole)
+                    unsharded.copy_(whole)
+                    with self.on_stream(scattering):
+                        gpus.come_after(gpu, current)
+                        output = gpus.allocate(3000, gpu, whole)
+                        dist.reduce_scatter_tensor(output, unsharded, op=op)
+                    with self.on_stream(reducing):  # HSDP
+                        gpus.come_after(gpu, scattering)
+                        dist.all_reduce(output, op=dist.ReduceOp.MAX)
+                    outputs.append(output)
+                    gpus.come_after(gpu, scattering)
+                    del unsharded
+                gpus.come_after(gpu, reducing)
+                divisor = 2 if op == dist.ReduceOp.AVG else 1
+                for i, output in enumerate(outputs):
+                    sums = ((ramp(i, 6000, torch.float32) + ramp(2 + i, 6000, torch.float32)) / divisor).to(dtype)
+                    self.assertValues(output, torch.maximum(*sums.view(2, 3000)))
+
+
 if __name__ == "__main__":
-    gpu_ranks.main()
+    main()

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from gpu_ranks import BOTH, GpuTest, main, ramp
+from devices import BOTH, GpuTest, main, ramp
 from ranks import on_ranks
 
 import gpus

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/SparseTensorImpl.h>
 #include <c10/core/Event.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
@@ -220,6 +221,7 @@ at::Tensor& torch_copy(at::Tensor& to, const at::Tensor& from, bool) {
   gpu.check(gpu.driver().launch_host_function(
                 handle_of(guard().getStream(to.device())),
                 [](void* argument) {
+                  const c10::InferenceMode any_tensor;
                   auto& copy = *static_cast<Copy*>(argument);
                   copy.host_to.copy_(copy.host_from);
                 },

@@ -4,10 +4,10 @@
 
 import os
 import resource
-import unittest
 
 import torch
 import torch.distributed as dist
+from devices import DeviceTest, each_device, main, ramp
 from ranks import RankTest, in_window, join, on_ranks
 
 CPU = torch.device("cpu")
@@ -122,18 +122,6 @@ class Groups(RankTest):
             )  # fmt: skip
 
     @on_ranks(2)
-    def test_memory_from_the_backend(self):
-        backend = dist.group.WORLD._get_backend(CPU)
-        self.assertTrue(backend.supports_tensor_alloc(CPU))
-        tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=CPU)
-        self.assertTrue(in_window(tensor))
-        tensor.fill_(self.rank + 1.0)
-        dist.all_reduce(tensor)
-        self.assertEqual(tensor.unique().tolist(), [3.0])
-        dist.destroy_process_group()
-        self.assertEqual(tensor.sum().item(), 3000.0)  # it outlives the group
-
-    @on_ranks(2)
     def test_ordinary_memory_where_the_backend_has_none(self):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
@@ -146,5 +134,21 @@ class Groups(RankTest):
         self.assertEqual(tensor.unique().tolist(), [3.0])
 
 
+@each_device
+class Memory(DeviceTest):
+    @on_ranks(2)
+    def test_memory_from_the_backend(self):
+        backend = dist.group.WORLD._get_backend(self.device)
+        self.assertTrue(backend.supports_tensor_alloc(self.device))
+        tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=self.device)
+        self.assertEqual(tensor.device, self.device)
+        self.assertTrue(self.on_gpu or in_window(tensor))
+        self.assertValues(tensor, torch.zeros(1000))
+        tensor.copy_(self.put(ramp(self.rank, 1000)))
+        dist.all_reduce(tensor)
+        dist.destroy_process_group()
+        self.assertValues(tensor, ramp(0, 1000) + ramp(1, 1000))  # it outlives the group
+
+
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 import torch
 import torch._dynamo  # noqa: F401  (as in ddp_test.py)
@@ -16,6 +17,9 @@ import torch.distributed as dist
 from ranks import DIED, RankTest, join, on_ranks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cases import drawn_of  # noqa: E402
 
 TIMEOUT = 60  # of the groups; nobody waits for it
 
@@ -182,7 +186,8 @@ except RuntimeError as error:
 class Ends(unittest.TestCase):
     def test_programs_leave_nothing_behind(self):
         ends = {"return": [0, 0], "raise": [4, 3], "kill": [4, -signal.SIGKILL]}
-        for end, expected in ends.items():
+        for end in drawn_of(ends):
+            expected = ends[end]
             with self.subTest(end=end), tempfile.TemporaryDirectory() as folder:
                 shared = set(os.listdir("/dev/shm"))
                 environment = {

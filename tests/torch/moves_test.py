@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operation that moves data, for every type and layout, blocking, async and by future."""
 
-import unittest
 import warnings
 
 import torch
 import torch.distributed as dist
-from ranks import RankTest, on_ranks
+from devices import DeviceTest, each_device, main
+from ranks import on_ranks
 
 warnings.filterwarnings("ignore", "ComplexHalf")
 
@@ -39,6 +39,8 @@ def shaped(tensor, layout):
         return tensor[:0].clone().view(0, 3)
     if layout == "flat":
         return tensor.clone()
+    if layout == "several segments":
+        return tensor.repeat(5000)
     if layout == "transposed":
         result = torch.empty(3, tensor.numel() // 3, dtype=tensor.dtype).t()
         return result.copy_(tensor.view(result.shape))
@@ -63,10 +65,12 @@ def finish(work, way):
             pass
 
 
-class Moves(RankTest):
+@each_device
+class Moves(DeviceTest):
     def cases(self):
         for dtype in TYPES:
             yield "flat", dtype, "blocking"
+        yield "several segments", torch.float32, "blocking"
         for layout in LAYOUTS:
             for way in ("blocking", "wait", "future", "poll"):
                 yield layout, torch.float32, way
@@ -77,14 +81,17 @@ class Moves(RankTest):
     def each(self, operation):
         """operation(make, expect, empty, way): makes inputs of ranks and compares outputs."""
         for layout, dtype, way in self.cases():
-            def make(rank, part=0):
+            def on_host(rank, part=0):
                 return shaped(values(24, dtype, 100 * rank + part), layout)
 
+            def make(rank, part=0):
+                return self.put(on_host(rank, part))
+
             def expect(found, rank, part=0):
-                self.assertTrue(torch.equal(bytes_of(found), bytes_of(make(rank, part))))
+                self.assertTrue(torch.equal(bytes_of(self.values(found)), bytes_of(on_host(rank, part))))
 
             def empty():
-                return torch.zeros_like(make(0), memory_format=torch.preserve_format)
+                return self.put(torch.zeros_like(on_host(0), memory_format=torch.preserve_format))
 
             with self.subTest(layout=layout, dtype=dtype, way=way):
                 operation(make, expect, empty, way)
@@ -157,32 +164,42 @@ class Moves(RankTest):
     def test_tensors_of_all_ranks_in_one(self):
         for dtype in TYPES:
             with self.subTest(dtype=dtype):
-                whole = torch.zeros(self.size, 4, dtype=torch.uint8).repeat(1, dtype.itemsize)
-                whole = whole.view(dtype)
+                zeros = torch.zeros(self.size, 4 * dtype.itemsize, dtype=torch.uint8).view(dtype)
                 own = values(4, dtype, self.rank)
-                every = torch.cat([bytes_of(values(4, dtype, r)) for r in range(self.size)])
-                dist.all_gather_into_tensor(whole, own)
-                self.assertTrue(torch.equal(bytes_of(whole), every))
-                whole.view(torch.uint8).zero_()
-                whole[self.rank].view(torch.uint8).copy_(own.view(torch.uint8))
+                every = torch.cat([bytes_of(values(4, dtype, rank)) for rank in range(self.size)])
+                whole = self.put(zeros)
+                dist.all_gather_into_tensor(whole, self.put(own))
+                self.assertTrue(torch.equal(bytes_of(self.values(whole)), every))
+                zeros[self.rank].view(torch.uint8).copy_(own.view(torch.uint8))
+                whole = self.put(zeros)
                 dist.all_gather_into_tensor(whole, whole[self.rank])  # in its place
-                self.assertTrue(torch.equal(bytes_of(whole), every))
+                self.assertTrue(torch.equal(bytes_of(self.values(whole)), every))
+        rows = torch.arange(9.0).view(3, 3, 1).expand(3, 3, 400)  # [from, to]
+        exchanged = self.put(torch.zeros(3, 400))
+        dist.all_to_all_single(exchanged, self.put(rows[self.rank].contiguous()))
+        self.assertValues(exchanged, rows[:, self.rank])
 
     @on_ranks(3)
     def test_lists_in_one_storage_are_not_copied(self):
-        whole = torch.zeros(3, 5)
-        dist.all_gather(list(whole.unbind()), torch.full((5,), float(self.rank)))
-        self.assertTrue(torch.equal(whole, torch.arange(3.0)[:, None].expand(3, 5)))
+        own, expected = torch.full((5,), float(self.rank)), torch.arange(3.0)[:, None].expand(3, 5)
+        mine, whole = self.put(own), self.put(torch.zeros(3, 5))
+        dist.all_gather(list(whole.unbind()), mine)
+        self.assertValues(whole, expected)
         # Blocks of one storage that do not follow each other, with what is between them.
-        wide = torch.full((3, 7), -1.0)
-        dist.all_gather([row[1:6] for row in wide], torch.full((5,), float(self.rank)))
-        self.assertTrue(torch.equal(wide[:, 1:6], whole))
-        self.assertTrue(torch.equal(wide[:, [0, 6]], torch.full((3, 2), -1.0)))
+        wide = self.put(torch.full((3, 7), -1.0))
+        dist.all_gather([row[1:6] for row in wide], mine)
+        self.assertValues(wide[:, 1:6], expected)
+        self.assertValues(wide[:, ::6], torch.full((3, 2), -1.0))
         # In the wrong order.
-        rows = list(whole.unbind())
-        dist.all_gather(rows[::-1], torch.full((5,), float(self.rank)))
-        self.assertTrue(torch.equal(whole[:, 0], torch.tensor([2.0, 1.0, 0.0])))
+        dist.all_gather(list(whole.unbind())[::-1], mine)
+        self.assertValues(whole, expected.flip(0))
+        gathered, there = self.put(torch.zeros(3, 5)), self.rank == 1
+        dist.gather(mine, list(gathered.unbind()) if there else None, dst=1)
+        self.assertValues(gathered, expected if there else torch.zeros(3, 5))
+        mine = self.put(torch.zeros(5))
+        dist.scatter(mine, list(gathered.unbind()) if there else None, src=1)
+        self.assertValues(mine, own)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

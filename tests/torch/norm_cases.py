@@ -2,8 +2,9 @@
 """What tests of rondo.torch.SyncBatchNorm share: batches, and one process with the whole batch."""
 
 import torch
+import torch._dynamo  # noqa: F401  (as in ddp_test.py)
 import torch.distributed as dist
-from ranks import RankTest
+from devices import DeviceTest
 from torch import nn
 
 from rondo.torch import SyncBatchNorm
@@ -46,11 +47,11 @@ def total(tensor):
     return tensor
 
 
-class NormTest(RankTest):
+class NormTest(DeviceTest):
     case = None  # for messages
 
     def assertNear(self, actual, wanted, dtype, what):
-        actual, wanted = actual.detach().double(), wanted.detach().double()
+        actual, wanted = actual.detach().cpu().double(), wanted.detach().double()
         what = (what, self.case)
         self.assertEqual(actual.shape, wanted.shape, what)
         if actual.numel():
@@ -76,16 +77,17 @@ class NormTest(RankTest):
         with torch.no_grad():
             for tensor, like in zip(reference.state_dict().values(), layer.state_dict().values()):
                 tensor.copy_(like)
+        layer.to(self.device)
         for step in range(steps):
             x, dy = whole_batch(shape, dtype, step)
             x = x + shift * (step % 2 == 0)
             own = rows_of(self, x)
-            own = (own.clone(memory_format=format) if format else own.clone()).requires_grad_()
+            own = (own.clone(memory_format=format) if format else own.clone()).to(self.device).requires_grad_()
             x = x.double().requires_grad_()
             layer.zero_grad()
             reference.zero_grad()
             y, wanted = layer(own), reference(x)
-            gradient = rows_of(self, dy).contiguous()
+            gradient = rows_of(self, dy).contiguous().to(self.device)
             y.backward(gradient)
             wanted.backward(dy.double())
             self.assertEqual(y.dtype, dtype)

@@ -8,11 +8,11 @@ import io
 import os
 import pickle
 import threading
-import unittest
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from devices import each_device_of_torch, main
 from norm_cases import NormTest, randomize, rows_of, whole_batch
 from ranks import join, on_ranks
 from torch import nn
@@ -29,9 +29,11 @@ def network(seed=5):
     ).double()  # fmt: skip
 
 
+@each_device_of_torch
 class Training(NormTest):
     def _train(self, rows, **options):
-        model = DDP(convert_sync_batchnorm(network()), **options)
+        model = convert_sync_batchnorm(network()).to(self.device)
+        model = DDP(model, device_ids=[self.gpu] if self.on_gpu else None, **options)
         reference = network()
         optimizers = [torch.optim.SGD(m.parameters(), 0.05, 0.9) for m in (model, reference)]
         for step in range(6):
@@ -39,7 +41,7 @@ class Training(NormTest):
             for optimizer in optimizers:
                 optimizer.zero_grad()
             # Sum over this rank's samples / samples of all ranks, where DDP averages.
-            own = model(rows_of(self, x, rows)).square().sum() * self.size / sum(rows)
+            own = model(rows_of(self, x, rows).to(self.device)).square().sum() * self.size / sum(rows)
             own.backward()
             (reference(x).square().sum() / sum(rows)).backward()
             for optimizer in optimizers:
@@ -47,7 +49,7 @@ class Training(NormTest):
         for (name, value), wanted in zip(
             model.module.state_dict().items(), reference.state_dict().values()
         ):
-            self.assertNear(value, wanted, torch.float64, name)
+            self.assertNear(value, wanted, torch.float32 if self.on_gpu else torch.float64, name)
 
     @on_ranks(3)
     def test_ddp(self):
@@ -58,6 +60,8 @@ class Training(NormTest):
         self._train([2, 5, 1], gradient_as_bucket_view=True)
         self._train([2, 5, 0], static_graph=True)
 
+
+class Life(NormTest):
     @on_ranks(2)
     def test_autocast(self):
         model = DDP(convert_sync_batchnorm(network().float()))
@@ -77,8 +81,6 @@ class Training(NormTest):
         wanted = nn.BatchNorm1d(3, dtype=torch.float64)(x[first : first + 4])
         self.assertNear(y, wanted[self.rank % 2 * 2 :][:2], torch.float64, "y")
 
-
-class Life(NormTest):
     def test_alone(self):
         """Where torch.distributed is not initialized it is a BatchNorm."""
         layer, wanted = randomize(SyncBatchNorm(3)), randomize(nn.BatchNorm1d(3))
@@ -337,4 +339,4 @@ class Mistakes(NormTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -3,12 +3,12 @@
 """What torch builds on process groups: FSDP2, DTensor, ZeRO, functional collectives, the profiler."""
 
 import copy
-import unittest
 
 import torch
 import torch._dynamo  # noqa: F401  (as in ddp_test.py)
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from devices import REAL_GPUS, DeviceTest, each_device_of_torch, main
 from ranks import RankTest, on_ranks
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -27,7 +27,7 @@ def loss_of(model, values):
     return model(values).square().mean()
 
 
-class Sharded(RankTest):
+class Trained(DeviceTest):
     def batches(self):
         data = torch.Generator().manual_seed(5)
         for _ in range(3):
@@ -46,21 +46,26 @@ class Sharded(RankTest):
     def train(self, model, optimizer):
         for batch in self.batches():
             optimizer.zero_grad()
-            loss_of(model, batch[4 * self.rank :][:4]).backward()
+            loss_of(model, batch[4 * self.rank :][:4].to(self.device)).backward()
             optimizer.step()
 
-    @on_ranks(3)
+
+@each_device_of_torch
+class Fsdp(Trained):
+    @on_ranks(2 if REAL_GPUS else 3)
     def test_fsdp(self):
-        mesh = dist.init_device_mesh("cpu", (3,))
-        model = small()
+        mesh = dist.init_device_mesh(self.device.type, (self.size,))
+        model = small().to(self.device)
         for layer in model:
             if list(layer.parameters()):
                 fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
         self.train(model, torch.optim.SGD(model.parameters(), lr=0.1))
         for value, expected in zip(model.parameters(), self.alone()):
-            torch.testing.assert_close(value.full_tensor().detach(), expected)
+            torch.testing.assert_close(value.full_tensor().detach().cpu(), expected)
 
+
+class Sharded(Trained):
     @on_ranks(2)
     def test_fsdp_with_short_floats(self):
         mesh = dist.init_device_mesh("cpu", (2,))
@@ -160,4 +165,4 @@ class Profiles(RankTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

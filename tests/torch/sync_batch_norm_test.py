@@ -3,10 +3,10 @@
 """rondo.torch.SyncBatchNorm on several ranks against BatchNorm in one process with the whole batch."""
 
 import copy
-import unittest
 
 import torch
 import torch.distributed as dist
+from devices import each_device_of_torch, main
 from norm_cases import TOLERANCE, NormTest, randomize, rows_of, total, whole_batch
 from ranks import on_ranks
 from torch import nn
@@ -36,6 +36,7 @@ class alone:
         del self._layer._others
 
 
+@each_device_of_torch
 class Equal(NormTest):
     @on_ranks(4)
     def test_shapes(self):
@@ -78,6 +79,8 @@ class Equal(NormTest):
         for dtype in (torch.float64, torch.float32):
             self.compare((10, 5, 4, 3), dtype, steps=3, shift=1e4)
 
+
+class Passes(NormTest):
     @on_ranks(2)
     def test_no_gradient_of_the_input_is_no_collective(self):
         layer = randomize(SyncBatchNorm(3, dtype=torch.float64))
@@ -260,4 +263,4 @@ class Graphs(NormTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations in which ranks have different numbers of elements, lists of tensors, and objects."""
 
-import unittest
-
 import torch
 import torch.distributed as dist
+from devices import DeviceTest, each_device, main, ramp
 from ranks import RankTest, on_ranks
 
 CPU = torch.device("cpu")
@@ -79,29 +78,6 @@ class Several(RankTest):
         self.assertEqual([o[1].tolist() for o in outputs], [[[5.0] * 2] * 2, [[6.0] * 2] * 2])
 
     @on_ranks(2)
-    def test_coalescing_manager(self):
-        for device in (None, CPU):
-            for async_ops in (False, True):
-                tensors = [torch.ones(3), torch.full((2,), 2.0)]
-                with dist._coalescing_manager(device=device, async_ops=async_ops) as manager:
-                    for tensor in tensors:
-                        dist.all_reduce(tensor)
-                if async_ops:
-                    manager.wait()
-                self.assertEqual([t.tolist() for t in tensors], [[2.0] * 3, [4.0] * 2])
-                whole, part = torch.zeros(2, 3), torch.zeros(1)
-                with dist._coalescing_manager(device=device, async_ops=async_ops) as manager:
-                    dist.all_gather_into_tensor(whole, torch.full((3,), float(self.rank)))
-                if async_ops:
-                    manager.wait()
-                self.assertEqual(whole[:, 0].tolist(), [0.0, 1.0])
-                with dist._coalescing_manager(device=device, async_ops=async_ops) as manager:
-                    dist.reduce_scatter_tensor(part, torch.ones(2))
-                if async_ops:
-                    manager.wait()
-                self.assertEqual(part.tolist(), [2.0])
-
-    @on_ranks(2)
     def test_one_work_for_several_operations(self):
         backend = dist.group.WORLD._get_backend(CPU)
         tensors = [torch.ones(3), torch.ones(2)]
@@ -146,5 +122,32 @@ class Several(RankTest):
             self.assertEqual(received, [1, "two"])
 
 
+@each_device
+class Manager(DeviceTest):
+    @on_ranks(2)
+    def test_coalescing_manager(self):
+        """Both ways of torch's manager; tensors may be empty."""
+        for device in None, self.device:
+            for async_ops in False, True:
+                def together(operation, *tensors):
+                    with dist._coalescing_manager(device=device, async_ops=async_ops) as manager:
+                        for parts in zip(*tensors):
+                            operation(*parts)
+                    if async_ops:
+                        manager.wait()
+
+                shards = [self.put(ramp(self.rank + i, count)) for i, count in enumerate((1000, 0, 7))]
+                outputs = [self.put(torch.zeros(2 * shard.numel())) for shard in shards]
+                sums = [self.put(torch.zeros(shard.numel())) for shard in shards]
+                together(dist.all_gather_into_tensor, outputs, shards)
+                together(dist.reduce_scatter_tensor, sums, outputs)
+                together(dist.all_reduce, shards)
+                for i, (output, part, shard) in enumerate(zip(outputs, sums, shards)):
+                    every = [ramp(rank + i, shard.numel()) for rank in range(2)]
+                    self.assertValues(output, torch.cat(every))
+                    self.assertValues(part, 2 * every[self.rank])
+                    self.assertValues(shard, sum(every))
+
+
 if __name__ == "__main__":
-    unittest.main()
+    main()

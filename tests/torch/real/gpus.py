@@ -10,6 +10,7 @@ import unittest
 
 import torch
 
+REAL = True
 _words = {}  # of streams that are or were held
 
 
