@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cases a script runs: the twin of effort.h, with the same variables. RONDO_TEST_CASES chooses
+the set: "change" (the default), "all", or "few" in builds with a sanitizer. RONDO_TEST_SEED draws
+the cases of the two smaller sets. Runs with successive seeds have different cases, and together all
+of them."""
+
+import os
+import sys
+
+WORD = (1 << 64) - 1
+
+
+def case_set() -> str:
+    return os.environ.get("RONDO_TEST_CASES", "change")
+
+
+def few_cases() -> bool:
+    return case_set() == "few"
+
+
+def all_cases() -> bool:
+    return case_set() == "all"
+
+
+def test_seed() -> int:
+    """1 where none is given."""
+    return int(os.environ.get("RONDO_TEST_SEED", "1"))
+
+
+def effort() -> int:
+    """The percentage of their cases that large tests run."""
+    return 100 if all_cases() else 2 if few_cases() else 10
+
+
+def mix_hash(hash_so_far: int, value: int) -> int:
+    """As in base/mix.h."""
+    mixed = (hash_so_far ^ value) + 0x9e3779b97f4a7c15 & WORD
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9 & WORD
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb & WORD
+    return mixed ^ mixed >> 31
+
+
+def drawn(number: int, percent: int | None = None) -> bool:
+    """Whether this run has case `number` of a table, of which it has `percent` percent."""
+    percent = effort() if percent is None else percent
+    if percent >= 100:
+        return True
+    runs = 100 // percent
+    return mix_hash(runs, number) % runs == test_seed() % runs
+
+
+def drawn_of(cases, count: int = 1) -> list:
+    """`count` of these cases, in their order; with "all", all of them. The next seed has the next
+    ones, so a table of N cases takes N / count runs."""
+    cases = list(cases)
+    if all_cases() or count >= len(cases):
+        return cases
+    chosen = {(test_seed() * count + number) % len(cases) for number in range(count)}
+    return [case for number, case in enumerate(cases) if number in chosen]
+
+
+def draws(count: int, *names: str):
+    """A decorator that leaves a TestCase `count` of these tests, or of all its own. A test that the
+    command line names stays."""
+    def choose(case):
+        tests = names or [name for name in vars(case) if name.startswith("test")]
+        kept = drawn_of(tests, count)
+        for name in tests:
+            if name not in kept and not any(name in argument for argument in sys.argv[1:]):
+                delattr(case, name)
+        return case
+    return choose
