@@ -2,13 +2,22 @@
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "processes.h"
+#include "support/effort.h"
 
 namespace rondo {
+
+// Of the cases of a fault: all, or one that is drawn.
+template <class T>
+std::vector<T> drawn_of(std::initializer_list<T> cases) {
+  if (testing::all_cases()) return cases;
+  return {cases.begin()[testing::test_seed() % cases.size()]};
+}
 
 struct Ending {
   bool answered = false;

@@ -97,8 +97,8 @@ def clean_environment():
 
 def main():
     source, build_folder = (Path(argument).resolve() for argument in sys.argv[1:])
-    if os.environ.get("RONDO_TEST_ALL") != "1":
-        skip("it builds the whole library anew, which takes minutes: set RONDO_TEST_ALL=1, as .ci/run does")
+    if os.environ.get("RONDO_TEST_CASES") != "all":
+        skip("it builds the whole library anew, which takes minutes: set RONDO_TEST_CASES=all")
     tools = environment(source)
     with tempfile.TemporaryDirectory() as folder:
         path = build(source, build_folder, tools, folder)
