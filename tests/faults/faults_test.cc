@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every fault ends on every surviving rank in an error that names operation, ranks and cause. The
-// cause is the same on all of them. The random times are those of the seed.
+// cause is the same on all of them.
 #include <signal.h>
 
 #include <memory>
@@ -49,13 +49,13 @@ TEST_CASE("nothing goes wrong when nothing goes wrong") {
 TEST_CASE("a rank that is killed at a random moment is named on every other rank within a second") {
   const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
   INFO(transport);
-  std::mt19937_64 random(testing::test_seed());
+  std::mt19937_64 random(seed_of_moments());
   for (const int victim : drawn_of({0, 1, 3})) {
     Group group(4);
     group.transport = transport;
     group.start_all({"run", "run", "run", "run"}, forever, 0, victim == 1 ? small : large);
     const milliseconds moment{random() % 300};
-    INFO("seed " << testing::test_seed() << ", rank " << victim << " killed after " << moment.count()
+    INFO("seed " << seed_of_moments() << ", rank " << victim << " killed after " << moment.count()
                  << " ms");
     pause_for(moment);
     group[victim].signal(SIGKILL);
@@ -78,7 +78,7 @@ TEST_CASE("a rank that is stopped trips the deadline, which names it") {
     int victim;
     std::unique_ptr<Group> group;
   };
-  std::mt19937_64 random(testing::test_seed());
+  std::mt19937_64 random(seed_of_moments());
   std::vector<Case> cases;  // at the same time, because each waits for its deadline
   for (const std::string transport : {"tcp", "shm"})
     for (const int victim : drawn_of({2, 0})) {
@@ -92,7 +92,7 @@ TEST_CASE("a rank that is stopped trips the deadline, which names it") {
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
       const Ending ending = group->ending(rank);
-      INFO("seed " << testing::test_seed() << ", " << group->transport << ", rank " << rank << ": "
+      INFO("seed " << seed_of_moments() << ", " << group->transport << ", rank " << rank << ": "
                    << ending.code << " " << ending.message);
       CHECK((ending.code == "deadline_exceeded" || ending.code == "peer_lost"));
       CHECK(contains(ending.message, "rank " + std::to_string(victim)));

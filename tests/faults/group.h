@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <initializer_list>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,14 @@
 #include "support/effort.h"
 
 namespace rondo {
+
+// The seed of random moments, which a test that fails prints: RONDO_TEST_SEED, or another one in
+// each run.
+inline std::uint64_t seed_of_moments() {
+  static const std::uint64_t seed =
+      std::getenv("RONDO_TEST_SEED") != nullptr ? testing::test_seed() : std::random_device{}();
+  return seed;
+}
 
 // Of the cases of a fault: all, or one that is drawn.
 template <class T>

@@ -96,8 +96,8 @@ class Round {
 }  // namespace
 
 TEST_CASE("rounds of kill, stop, leave, abort and exceptions") {
-  std::mt19937_64 random(testing::test_seed());
-  INFO("RONDO_TEST_SEED=" << testing::test_seed());
+  std::mt19937_64 random(seed_of_moments());
+  INFO("RONDO_TEST_SEED=" << seed_of_moments());
   for (int round = 0; round < rounds();) {
     // The same fault over all transports at once, because some wait for a deadline.
     std::vector<std::unique_ptr<Round>> together;
