@@ -14,10 +14,16 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from at_once import by_test  # noqa: E402
+from cases import draws, drawn_of  # noqa: E402
+
 COMPARE, RONDO = Path(sys.argv.pop(1)).resolve(), Path(sys.argv.pop(1)).resolve()
 FAKE_RANK = Path(__file__).resolve().parent / "fake_rank.py"
 FAKE_MPIRUN = FAKE_RANK.with_name("fake_mpirun.py")
 DEADLINE = 60
+# A library that hangs is given up after as many seconds. A busy machine needs some for the start.
+GIVEN_UP = 5
 KEYS = {"operation", "transport", "ranks", "bytes", "rondo_us", "rondo_mean_us", "rondo_p90_us", "p90_over_median", "rounds",
         "peers_us", "peers_mean_us", "best", "best_mean", "ratio", "ratio_mean", "strangers", "pin", "fresh"}
 KEYS_SHM = KEYS | {"rondo_allocated_us", "rondo_allocated_mean_us", "rondo_allocated_p90_us", "p90_over_median_allocated",
@@ -42,7 +48,7 @@ def stat_of(process: int) -> list[str]:
     return []
 
 
-class Compare(unittest.TestCase):
+class CompareCase(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="rondo-compare-test-"))
         self.addCleanup(shutil.rmtree, self.folder)
@@ -70,7 +76,7 @@ class Compare(unittest.TestCase):
         environment |= {f"FAKE_{name}": fault for name, fault in faults.items()}
         command = [sys.executable, "-B", str(COMPARE), "--build", str(self.folder), "--ranks", "2", "--sizes", "8,64K",
                    "--rounds", "3", "--seconds-per-turn", "0.001", "--timeout", "20", "--json", str(self.folder / "json")]
-        return subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([*command, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def compare(self, *arguments: str, **faults: str) -> tuple[int, str, list[dict]]:
         process = self.start(*arguments, **faults)
@@ -94,6 +100,15 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.processes(), [])
         self.assertEqual(list(self.folder.glob("rondo-compare-*")), [])
 
+    def check_fault_is_named(self, fault: str, said: str) -> None:
+        """The run goes on."""
+        _, output, rows = self.compare("--peers", "gloo", "--timeout", GIVEN_UP if fault == "hang" else "20", GLOO=fault)
+        self.assertIn(f"gloo: {said}", output)
+        self.assertEqual([(row["rondo_us"], row["peers_us"], row["ratio"]) for row in rows], [(200, {}, None)] * 2)
+
+
+@draws(4)
+class Results(CompareCase):
     def test_ratio_and_best_algorithm(self):
         status, output, rows = self.compare("--peers", "gloo", GLOO_US="300", RONDO_US="200")
         self.assertEqual(status, 0, output)
@@ -181,42 +196,6 @@ class Compare(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertIn("mpich: not installed", output)
         self.assertNotIn("mpich", rows[0]["peers_us"])
-
-    def test_faults_of_a_peer_are_named_and_the_run_goes_on(self):
-        for fault, said in {
-            "no_start": "does not start: cannot find the network",
-            "same_rank": "started as something else than 2 ranks",
-            "hang": "does not finish in 5 s",
-            "die": "ended: out of luck",
-            "fail": "failed rank 1 lost rank 0",
-            "wrong": "wrong element 3: 1 instead of 2",
-        }.items():
-            with self.subTest(fault):
-                _, output, rows = self.compare("--peers", "gloo", "--timeout", "5" if fault == "hang" else "20", GLOO=fault)
-                self.assertIn(f"gloo: {said}", output)
-                self.assertEqual([(row["rondo_us"], row["peers_us"], row["ratio"]) for row in rows], [(200, {}, None)] * 2)
-
-    def test_a_fault_of_rondo_fails_the_run_and_the_peers_go_on(self):
-        status, output, rows = self.compare("--peers", "gloo", "--timeout", "5", RONDO="hang")
-        self.assertEqual(status, 1)
-        self.assertIn("rondo: does not finish in 5 s", output)
-        self.assertEqual([(row["rondo_us"], row["peers_us"]["gloo"], row["ratio"]) for row in rows], [(None, 200, None)] * 2)
-
-    def test_ranks_that_will_not_end_are_ended(self):
-        status, output, _ = self.compare("--peers", "gloo", GLOO="no_end")
-        self.assertEqual(status, 0, output)
-
-    def test_a_signal_ends_everything(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with self.subTest(number):
-                process = self.start("--peers", "gloo", "--timeout", "1000", GLOO="hang")
-                deadline = time.monotonic() + DEADLINE
-                while len(self.ranks()) < 4 and time.monotonic() < deadline:
-                    time.sleep(0.05)
-                process.send_signal(number)
-                output, _ = process.communicate(timeout=DEADLINE)
-                self.assertEqual(process.returncode, 128 + number, output)
-                self.assert_nothing_is_left()
 
     def test_means_and_the_spread_of_rounds_are_computed(self):
         self.add_mpi("openmpi")
@@ -318,6 +297,52 @@ class Compare(unittest.TestCase):
             # The first turn only finds the number of iterations.
             self.assertEqual({said for _, said in commands}, {command})
 
+
+@draws(2)
+class FaultsOfAPeer(CompareCase):
+    def test_no_start(self):
+        self.check_fault_is_named("no_start", "does not start: cannot find the network")
+
+    def test_same_rank(self):
+        self.check_fault_is_named("same_rank", "started as something else than 2 ranks")
+
+    def test_hang(self):
+        self.check_fault_is_named("hang", f"does not finish in {GIVEN_UP} s")
+
+    def test_die(self):
+        self.check_fault_is_named("die", "ended: out of luck")
+
+    def test_fail(self):
+        self.check_fault_is_named("fail", "failed rank 1 lost rank 0")
+
+    def test_wrong(self):
+        self.check_fault_is_named("wrong", "wrong element 3: 1 instead of 2")
+
+
+@draws(2)
+class Faults(CompareCase):
+    def test_a_fault_of_rondo_fails_the_run_and_the_peers_go_on(self):
+        status, output, rows = self.compare("--peers", "gloo", "--timeout", GIVEN_UP, RONDO="hang")
+        self.assertEqual(status, 1)
+        self.assertIn(f"rondo: does not finish in {GIVEN_UP} s", output)
+        self.assertEqual([(row["rondo_us"], row["peers_us"]["gloo"], row["ratio"]) for row in rows], [(None, 200, None)] * 2)
+
+    def test_ranks_that_will_not_end_are_ended(self):
+        status, output, _ = self.compare("--peers", "gloo", GLOO="no_end")
+        self.assertEqual(status, 0, output)
+
+    def test_a_signal_ends_everything(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                process = self.start("--peers", "gloo", "--timeout", "1000", GLOO="hang")
+                deadline = time.monotonic() + DEADLINE
+                while len(self.ranks()) < 4 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                process.send_signal(number)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 128 + number, output)
+                self.assert_nothing_is_left()
+
     def strangers(self, driver: int) -> list[int]:
         """The busy processes that the driver has started."""
         return [one for one in all_processes() if b"strangers.py" in command_of(one) and stat_of(one)[1:2] == [str(driver)]]
@@ -353,15 +378,17 @@ class Compare(unittest.TestCase):
                     shutil.rmtree(folder)
 
     def test_a_stranger_that_ends_spoils_the_run(self):
-        process = self.start("--peers", "gloo", "--timeout", "20", "--strangers", "1", GLOO="hang")
+        process = self.start("--peers", "gloo", "--timeout", GIVEN_UP, "--strangers", "1", GLOO="hang")
         self.assertTrue(self.wait_for(lambda: self.strangers(process.pid)))
         os.kill(self.strangers(process.pid)[0], signal.SIGKILL)
         output, _ = process.communicate(timeout=DEADLINE)
         self.assertEqual(process.returncode, 1)
         self.assertIn("a stranger ended with status -9", output)
 
+
+class Arguments(CompareCase):
     def test_bad_arguments_say_what_is_possible(self):
-        for arguments, said in {
+        for arguments, said in drawn_of({
             ("--peers", "nccl"): "there are gloo, openmpi, openmpi-nocma, mpich",
             ("--sizes", "10"): "multiple of 4",
             ("--sizes", "8,x"): "no size",
@@ -373,12 +400,14 @@ class Compare(unittest.TestCase):
             ("--strangers", "-1"): "--strangers",
             ("--strangers", "many"): "give 0 to 1024",
             ("--timeout", "-1"): "--timeout",
-        }.items():
+        }.items(), 4):
             with self.subTest(arguments):
                 status, output, _ = self.compare(*arguments)
                 self.assertEqual(status, 2)
                 self.assertIn(said, output)
 
 
+load_tests = by_test(4)
+
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -4,6 +4,7 @@
 // cause is the same on all of them.
 #include <signal.h>
 
+#include <memory>
 #include <random>
 
 #include "group.h"
@@ -14,12 +15,6 @@ namespace {
 
 constexpr int forever = 1'000'000;
 constexpr std::size_t large = 1 << 18, small = 1000;
-
-// The seed of random times. A test that fails prints it.
-std::uint64_t seed_of_run() {
-  static const std::uint64_t seed = std::random_device{}();
-  return seed;
-}
 
 void pause_for(milliseconds time) {
   Process sleeper({"/bin/sleep", std::to_string(std::chrono::duration<double>(time).count())}, {});
@@ -54,13 +49,13 @@ TEST_CASE("nothing goes wrong when nothing goes wrong") {
 TEST_CASE("a rank that is killed at a random moment is named on every other rank within a second") {
   const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
   INFO(transport);
-  std::mt19937_64 random(seed_of_run());
-  for (const int victim : {0, 1, 3}) {
+  std::mt19937_64 random(seed_of_moments());
+  for (const int victim : drawn_of({0, 1, 3})) {
     Group group(4);
     group.transport = transport;
     group.start_all({"run", "run", "run", "run"}, forever, 0, victim == 1 ? small : large);
     const milliseconds moment{random() % 300};
-    INFO("seed " << seed_of_run() << ", rank " << victim << " killed after " << moment.count()
+    INFO("seed " << seed_of_moments() << ", rank " << victim << " killed after " << moment.count()
                  << " ms");
     pause_for(moment);
     group[victim].signal(SIGKILL);
@@ -79,32 +74,38 @@ TEST_CASE("a rank that is killed at a random moment is named on every other rank
 }
 
 TEST_CASE("a rank that is stopped trips the deadline, which names it") {
-  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
-  INFO(transport);
-  std::mt19937_64 random(seed_of_run());
-  for (const int victim : {2, 0}) {
-    Group group(3, "1.5");
-    group.transport = transport;
-    group.start_all({"run", "run", "run"}, forever, 0, large);
-    pause_for(milliseconds{random() % 200});
-    group[victim].signal(SIGSTOP);
+  struct Case {
+    int victim;
+    std::unique_ptr<Group> group;
+  };
+  std::mt19937_64 random(seed_of_moments());
+  std::vector<Case> cases;  // at the same time, because each waits for its deadline
+  for (const std::string transport : {"tcp", "shm"})
+    for (const int victim : drawn_of({2, 0})) {
+      Group& group = *cases.emplace_back(Case{victim, std::make_unique<Group>(3, "1.5")}).group;
+      group.transport = transport;
+      group.start_all({"run", "run", "run"}, forever, 0, large);
+      pause_for(milliseconds{random() % 200});
+      group[victim].signal(SIGSTOP);
+    }
+  for (const auto& [victim, group] : cases) {
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
-      const Ending ending = group.ending(rank);
-      INFO("seed " << seed_of_run() << ", rank " << rank << ": " << ending.code << " "
-                   << ending.message);
+      const Ending ending = group->ending(rank);
+      INFO("seed " << seed_of_moments() << ", " << group->transport << ", rank " << rank << ": "
+                   << ending.code << " " << ending.message);
       CHECK((ending.code == "deadline_exceeded" || ending.code == "peer_lost"));
       CHECK(contains(ending.message, "rank " + std::to_string(victim)));
       CHECK(contains(ending.message, "all_reduce #"));
     }
-    group[victim].signal(SIGKILL);
+    (*group)[victim].signal(SIGKILL);
   }
 }
 
 TEST_CASE("a rank that is killed or stopped while messages go round is named on every other rank") {
   const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
   const bool kill = GENERATE(true, false);
-  const std::size_t count = GENERATE(small, large);
+  const std::size_t count = GENERATE(from_range(drawn_of({small, large})));
   INFO(transport << ", " << count);
   Group group(4, kill ? "20" : "1");
   group.transport = transport;
@@ -122,7 +123,7 @@ TEST_CASE("a rank that is killed or stopped while messages go round is named on 
 
 TEST_CASE("a rank that is killed while another receives from any rank is named on every other") {
   const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
-  const std::size_t count = GENERATE(small, large);
+  const std::size_t count = GENERATE(from_range(drawn_of({small, large})));
   INFO(transport << ", " << count);
   Group group(4);
   group.transport = transport;
@@ -165,7 +166,7 @@ TEST_CASE("abort on one rank ends the others with its reason") {
 
 TEST_CASE("ranks that call different things get a mismatch that names both calls") {
   const std::string mode = GENERATE(as<std::string>{}, "count", "type", "op", "operation");
-  const std::size_t count = GENERATE(small, large);
+  const std::size_t count = GENERATE(from_range(drawn_of({small, large})));
   INFO(mode << " with " << count);
   Group group(4);
   group.start_all({"run", "run", "run", mode}, forever, 2, count);
@@ -173,7 +174,7 @@ TEST_CASE("ranks that call different things get a mismatch that names both calls
 }
 
 TEST_CASE("ranks that name different roots get a mismatch") {
-  const std::size_t count = GENERATE(small, large);
+  const std::size_t count = GENERATE(from_range(drawn_of({small, large})));
   Group group(4);
   group.start_all({"expect-root", "root", "expect-root", "expect-root"}, forever, 2, count);
   check_same_cause(group, {0, 1, 2, 3}, "mismatch", {"broadcast #3", "root 0", "root 1"});

@@ -2,13 +2,31 @@
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "processes.h"
+#include "support/effort.h"
 
 namespace rondo {
+
+// The seed of random moments, which a test that fails prints: RONDO_TEST_SEED, or another one in
+// each run.
+inline std::uint64_t seed_of_moments() {
+  static const std::uint64_t seed =
+      std::getenv("RONDO_TEST_SEED") != nullptr ? testing::test_seed() : std::random_device{}();
+  return seed;
+}
+
+// Of the cases of a fault: all, or one that is drawn.
+template <class T>
+std::vector<T> drawn_of(std::initializer_list<T> cases) {
+  if (testing::all_cases()) return cases;
+  return {cases.begin()[testing::test_seed() % cases.size()]};
+}
 
 struct Ending {
   bool answered = false;

@@ -80,7 +80,7 @@ TEST_CASE("a rank that drips one byte a second trips the deadline of the whole o
 }
 
 TEST_CASE("more ranks than anybody has cores") {
-  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  const std::string transport = GENERATE(from_range(drawn_of<std::string>({"tcp", "shm"})));
   INFO(transport);
   const int size = 64;
   Group group(size, "120");
@@ -91,6 +91,8 @@ TEST_CASE("more ranks than anybody has cores") {
 }
 
 TEST_CASE("a buffer of more bytes than 32 bits can count") {
+  // It takes 20 s of a processor. With a sanitizer the buffer is smaller.
+  if (!RONDO_SANITIZED && !testing::all_cases()) return;
   Group group(2, "200");
   group.start_all({"bytes", "bytes"}, 1, 0, RONDO_LARGE_COUNT);
   for (int rank = 0; rank < 2; ++rank) {
@@ -103,7 +105,7 @@ TEST_CASE("a buffer of more bytes than 32 bits can count") {
 TEST_CASE("odd counts and ranks") {
   const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
   INFO(transport);
-  const std::size_t count = GENERATE(10'007, 0, 1);
+  const std::size_t count = GENERATE(from_range(drawn_of<std::size_t>({10'007, 0, 1})));
   Group group(7);
   group.transport = transport;
   group.start_all(std::vector<std::string>(7, "run"), 10, 0, count);

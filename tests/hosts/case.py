@@ -6,7 +6,9 @@ import os
 import sys
 import unittest
 
-from namespaces import SKIPPED, Network, Unable, become_able
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from namespaces import SKIPPED, Network, Unable, become_able  # noqa: E402
 
 SECONDS = 120  # no job here takes this long: a longer one hangs
 

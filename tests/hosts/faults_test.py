@@ -5,8 +5,11 @@ Usage: faults_test.py PATH_OF_FAULT_RANK [unittest arguments]"""
 import contextlib
 import signal
 import time
+import unittest
 
 from case import SECONDS, HostCase, main, program
+from at_once import by_class
+from cases import all_cases, drawn_of
 from namespaces import Network
 from ranks import Job, by_host, in_turn
 
@@ -46,7 +49,7 @@ class FaultCase(HostCase):
 
 class Killed(FaultCase):
     def test_a_rank_is_killed(self):
-        for placement, victim in (by_host(4, 1), 2), (in_turn(2, 2), 3), (by_host(4, 1), 0):
+        for placement, victim in drawn_of(((by_host(4, 1), 2), (in_turn(2, 2), 3), (by_host(4, 1), 0))):
             with self.subTest(victim=victim), self.under_way(self.network, placement) as job:
                 job.ranks[victim].process.kill()
                 killed = time.monotonic()
@@ -56,6 +59,8 @@ class Killed(FaultCase):
 
 
 class Vanished(FaultCase):
+    """The tests of its subclasses wait, so they run at once."""
+
     def assert_gone(self, job: Job, victim: int, stopped: bool = False) -> None:
         """All ranks that are not stopped end. The others name the victim, and the victim names the
         ranks that it does not hear any more."""
@@ -69,8 +74,10 @@ class Vanished(FaultCase):
             self.assertRegex(ending, rf"rank {victim} does not answer \(stopped or unreachable\)|"
                                      rf"(rank \d )?lost rank {victim} at 10\.77\.0\.{victim + 1}:")
 
+
+class Deadline(Vanished):
     def test_the_deadline_passes(self):
-        cases = [("cut", 2), ("cut", 0), ("silence", 3), ("take_down", 1), ("stop", 2), ("stop", 0)]
+        cases = drawn_of([("cut", 2), ("stop", 2), ("silence", 3), ("cut", 0), ("take_down", 1), ("stop", 0)], 2)
         with contextlib.ExitStack() as stack:
             jobs = []
             for way, victim in cases:  # at the same time, because each waits for its deadline
@@ -84,19 +91,12 @@ class Vanished(FaultCase):
                 with self.subTest(way=way, victim=victim):
                     self.assert_gone(job, victim, way == "stop")
 
-    def one_of_two_links_is_cut(self, stack: contextlib.ExitStack, link: int) -> Job:
-        network = stack.enter_context(Network(2, ["1gbit", "500mbit"]))
-        # Large frames have many pieces, so that both links are busy.
-        job = stack.enter_context(self.under_way(network, by_host(2, 1), RONDO_ALGORITHM="ring", RONDO_SEGMENT_BYTES="4M"))
-        sent = [network.hosts[1].counters(number)[1] for number in range(2)]
-        self.assertGreater(min(sent), MIB, sent)
-        network.cut(1, link)
-        return job
 
+class OwnInterface(Vanished):
     def test_own_interface_is_down(self):
         """The ranks of the host notice at once, or after the second in which a carrier may come
         back."""
-        for way, link, cause in (("cut", 1, r"down \(no carrier\)"), ("take_down", 1, "down"), ("take_down", 0, "down")):
+        for way, link, cause in drawn_of((("cut", 1, r"down \(no carrier\)"), ("take_down", 1, "down"), ("take_down", 0, "down"))):
             with self.subTest(way=way, link=link), contextlib.ExitStack() as stack:
                 network = stack.enter_context(Network(2, ["1gbit", "500mbit"]))
                 job = stack.enter_context(self.under_way(network, by_host(2, 1), RONDO_ALGORITHM="ring", RONDO_SEGMENT_BYTES="4M"))
@@ -121,6 +121,30 @@ class Vanished(FaultCase):
                              r": rank 2 lost rank \d at .*: 10\.77\.0\.3 -> 10\.77\.0\.\d \(eth0\): interface eth0 is down \(no carrier\)(;|$)")
             self.assertLess(time.monotonic() - lost, PEER_TIMEOUT / 2)
 
+
+class ComesBack(FaultCase):
+    def test_a_link_that_comes_back_in_time_costs_time_alone(self):
+        with self.under_way(self.network, by_host(4, 1), operations=1, RONDO_DEADLINE="60") as job:
+            self.network.cut(3)
+            before = self.network.hosts[3].counters()
+            time.sleep(0.25)  # a rank waits a second for the carrier of its own interface
+            self.assertLess(self.network.hosts[3].counters()[0] - before[0], 1 << 20)
+            self.network.mend(3)
+            for rank in job.finish(SECONDS):
+                self.assertEqual((rank.status, rank.output.splitlines()[-1]), (0, "ok"), job.story())
+
+
+@unittest.skipUnless(all_cases(), f"it takes the {PEER_TIMEOUT} s after which a host is given up: RONDO_TEST_CASES=all")
+class NoDeadline(Vanished):
+    def one_of_two_links_is_cut(self, stack: contextlib.ExitStack, link: int) -> Job:
+        network = stack.enter_context(Network(2, ["1gbit", "500mbit"]))
+        # Large frames have many pieces, so that both links are busy.
+        job = stack.enter_context(self.under_way(network, by_host(2, 1), RONDO_ALGORITHM="ring", RONDO_SEGMENT_BYTES="4M"))
+        sent = [network.hosts[1].counters(number)[1] for number in range(2)]
+        self.assertGreater(min(sent), MIB, sent)
+        network.cut(1, link)
+        return job
+
     def test_there_is_no_deadline_to_speak_of(self):
         ways = {"cut": 2, "silence": 0}
         with contextlib.ExitStack() as stack:
@@ -141,16 +165,8 @@ class Vanished(FaultCase):
                         self.assertRegex(ending, r"rank \d lost rank \d at .*: path \d of 2, .* \(eth\d\): ")
             self.assertLess(time.monotonic() - cut, PEER_TIMEOUT + BUSY)
 
-    def test_a_link_that_comes_back_in_time_costs_time_alone(self):
-        with self.under_way(self.network, by_host(4, 1), operations=1, RONDO_DEADLINE="60") as job:
-            self.network.cut(3)
-            before = self.network.hosts[3].counters()
-            time.sleep(0.25)  # a rank waits a second for the carrier of its own interface
-            self.assertLess(self.network.hosts[3].counters()[0] - before[0], 1 << 20)
-            self.network.mend(3)
-            for rank in job.finish(SECONDS):
-                self.assertEqual((rank.status, rank.output.splitlines()[-1]), (0, "ok"), job.story())
 
+load_tests = by_class(4)
 
 if __name__ == "__main__":
     main(1)

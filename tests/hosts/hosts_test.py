@@ -2,6 +2,7 @@
 """rondo bench and rondo run over several hosts.
 Usage: hosts_test.py PATH_OF_RONDO [unittest arguments]"""
 
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,8 @@ import sys
 import tempfile
 
 from case import HostCase, main, program
+from at_once import by_class
+from cases import drawn_of
 from namespaces import Network
 from ranks import PORT, Job, by_host, in_turn
 
@@ -36,13 +39,14 @@ class Bench(HostCase):
         return table
 
     def test_placements(self):
-        for placement in by_host(2, 1), by_host(4, 1), by_host(2, 2), in_turn(2, 2), by_host(4, 2), in_turn(4, 2):
+        placements = by_host(2, 1), by_host(4, 1), by_host(2, 2), in_turn(2, 2), by_host(4, 2), in_turn(4, 2)
+        for placement in drawn_of(placements, 2):
             with self.subTest(placement=placement), Job(self.network, placement, bench(*SIZES, *QUICK)) as job:
                 self.assert_right(job)
 
     def test_every_operation(self):
         operations = {"reduce": [], "broadcast": ["-r", "all"], "all_gather": [], "reduce_scatter": [], "barrier": []}
-        for operation, more in operations.items():
+        for operation, more in drawn_of(operations.items(), 2):
             sizes = [] if operation == "barrier" else ["-b", "64K", "-e", "64K"]
             with self.subTest(operation=operation):
                 with Job(self.network, by_host(3, 1), bench(operation, *sizes, *more, *QUICK)) as job:
@@ -66,16 +70,15 @@ class Bench(HostCase):
         of hosts cross it."""
         # Shares of the buffer that cross a link: 2(n-1)/n with n = 8 ranks, and with n = 2 hosts.
         shares = {"ring": 2 * 7 / 8, "two_level": 2 * 1 / 2}
-        for algorithm, share in shares.items():
-            for placement in by_host(2, 4), in_turn(2, 4):
-                with self.subTest(algorithm=algorithm, placement=placement):
-                    before = self.network.hosts[1].counters()[1]
-                    with Job(self.network, placement, bench("-b", "4M", "-e", "4M", "--algorithm", algorithm, *QUICK)) as job:
-                        self.assert_right(job)
-                    sent = self.network.hosts[1].counters()[1] - before
-                    payload = 8 * 4 * MIB * share  # 8 calls, as above
-                    self.assertGreater(sent, payload)
-                    self.assertLess(sent, 1.1 * payload)
+        for (algorithm, share), placement in drawn_of(itertools.product(shares.items(), (by_host(2, 4), in_turn(2, 4)))):
+            with self.subTest(algorithm=algorithm, placement=placement):
+                before = self.network.hosts[1].counters()[1]
+                with Job(self.network, placement, bench("-b", "4M", "-e", "4M", "--algorithm", algorithm, *QUICK)) as job:
+                    self.assert_right(job)
+                sent = self.network.hosts[1].counters()[1] - before
+                payload = 8 * 4 * MIB * share  # 8 calls, as above
+                self.assertGreater(sent, payload)
+                self.assertLess(sent, 1.1 * payload)
 
     def test_the_ceiling_is_that_of_the_links(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +184,8 @@ class Interfaces(HostCase):
         return [host.counters(link)[0] - before[link] for link in range(2)]
 
     def test_a_filter_picks_the_network(self):
-        for wanted, chosen in ("eth0", 0), ("eth1", 1), ("10.77.1.0/24", 1), ("^eth0,lo", 1), ("eth*,^eth1", 0):
+        filters = ("eth0", 0), ("eth1", 1), ("10.77.1.0/24", 1), ("^eth0,lo", 1), ("eth*,^eth1", 0)
+        for wanted, chosen in drawn_of(filters, 2):
             with self.subTest(filter=wanted):
                 moved = self.moved(RONDO_INTERFACE=wanted)
                 self.assertGreater(moved[chosen], 8 * MIB)
@@ -195,6 +199,8 @@ class Interfaces(HostCase):
                 for part in "rank 1 cannot take part", "eth9", "lo (127.0.0.1)", "eth0 (10.77.0.2)", "eth1 (10.77.1.2)":
                     self.assertIn(part, rank.errors)
 
+
+load_tests = by_class(3)
 
 if __name__ == "__main__":
     main(1)

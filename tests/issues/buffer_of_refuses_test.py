@@ -2,9 +2,13 @@
 """Code that buffer_of or the headers cannot accept gives one readable error.
 Usage: buffer_of_refuses_test.py INCLUDE COMPILER..."""
 
+import pathlib
 import subprocess
 import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from cases import drawn_of  # noqa: E402
 
 INCLUDE, *COMPILER = sys.argv[1:]
 sys.argv[1:] = []
@@ -33,19 +37,19 @@ class Refuses(unittest.TestCase):
         self.assertEqual(errors_of("const std::vector<float> v(3)", "v"), [])
 
     def test_types_without_a_dtype(self):
-        for declaration in ("std::vector<long double> v(1)", "bool v[2] = {}", "struct S { int a; }; std::vector<S> v(1)",
-                            "std::vector<std::string> v(1)", "int* v[2] = {}"):
+        for declaration in drawn_of(("std::vector<long double> v(1)", "bool v[2] = {}", "struct S { int a; }; std::vector<S> v(1)",
+                                     "std::vector<std::string> v(1)", "int* v[2] = {}")):
             self.check(declaration, "v", "this element type has no DType", "float, double, integers", "rondo::Buffer{pointer, bytes")
 
     def test_what_is_not_contiguous(self):
-        for declaration in "std::list<float> v(1)", "std::vector<bool> v(1)", "float v = 1", "float* v = nullptr":
+        for declaration in drawn_of(("std::list<float> v(1)", "std::vector<bool> v(1)", "float v = 1", "float* v = nullptr")):
             self.check(declaration, "v", "takes contiguous elements", "std::span(&value, 1)")
 
     def test_a_temporary_container(self):
         self.check("", "std::vector<float>(3)", "borrows memory")
 
     def test_an_older_standard_is_told_first(self):
-        for header in "types.h", "communicator.h", "options.h", "gradients.h", "batch_norm.h", "work.h", "error.h", "store.h":
+        for header in drawn_of(("types.h", "communicator.h", "options.h", "gradients.h", "batch_norm.h", "work.h", "error.h", "store.h"), 2):
             lines = errors(f"#include <rondo/{header}>\n", "c++17")
             self.assertIn("Rondo's C++ headers need C++20: compile with -std=c++20", lines[0], header)
         self.assertEqual(errors("#include <rondo/c.h>\n", "c++11"), [])

@@ -3,6 +3,7 @@
 percentages above 100.
 Usage: one_ceiling_test.py PATH_OF_RONDO"""
 
+import itertools
 import json
 import pathlib
 import re
@@ -11,7 +12,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))
-from program import cells, main, rondo  # noqa: E402
+from program import cells, drawn_of, main, rondo  # noqa: E402
 
 
 class OneCeiling(unittest.TestCase):
@@ -43,28 +44,30 @@ class OneCeiling(unittest.TestCase):
 
     def test_ordinary_memory(self):
         """An all-reduce is compared with one that does what it must, and nothing else."""
-        for flags in [], ["--algorithm", "ring"], ["-c", 0], ["--datatype", "bf16"]:
-            for ranks in 2, 3:
-                with self.subTest(flags=flags, ranks=ranks):
-                    table, results = self.measured(*flags, ranks=ranks)
-                    self.check_agreement(table, results, "cores")
-                    for row in results:
-                        self.assertAlmostEqual(row["ceiling_percent"], 100 * row["busbw"] / row["ceiling"], delta=1e-3)
+        for flags, ranks in drawn_of(itertools.product(([], ["--algorithm", "ring"], ["-c", 0], ["--datatype", "bf16"]), (2, 3)), 2):
+            with self.subTest(flags=flags, ranks=ranks):
+                table, results = self.measured(*flags, ranks=ranks)
+                self.check_agreement(table, results, "cores")
+                for row in results:
+                    self.assertAlmostEqual(row["ceiling_percent"], 100 * row["busbw"] / row["ceiling"], delta=1e-3)
 
     def test_memory_that_ranks_share(self):
         """Traffic is what every algorithm must load and store, whatever its buffers and slots."""
-        for operation, bytes_moved in ("all_reduce", 4), ("reduce", 3), ("all_gather", 4), ("all_to_all", 4):
-            for flags in [], ["--allocate"], ["--algorithm", "ring"], ["-m", 2]:
-                if flags[:1] == ["--algorithm"] and operation != "all_gather" or operation == "all_reduce" and flags not in (["--allocate"], ["-m", 2]):
-                    continue
-                with self.subTest(operation=operation, flags=flags):
-                    table, results = self.measured(operation, *flags)
-                    self.check_agreement(table, results, "memcpy")
-                    for row in results:
-                        if row["in_place"]:
-                            continue
-                        rate = bytes_moved * row["bytes"] / row["p50_us"] / 1e3
-                        self.assertAlmostEqual(row["ceiling_percent"], 100 * rate / row["ceiling"], delta=1e-3 * rate + 6e-4)  # it has three places
+        def is_possible(case):
+            (operation, _), flags = case
+            return (operation == "all_gather" or flags[:1] != ["--algorithm"]) and (operation != "all_reduce" or flags in (["--allocate"], ["-m", 2]))
+
+        operations = ("all_reduce", 4), ("reduce", 3), ("all_gather", 4), ("all_to_all", 4)
+        ways = [], ["--allocate"], ["--algorithm", "ring"], ["-m", 2]
+        for (operation, bytes_moved), flags in drawn_of(filter(is_possible, itertools.product(operations, ways)), 2):
+            with self.subTest(operation=operation, flags=flags):
+                table, results = self.measured(operation, *flags)
+                self.check_agreement(table, results, "memcpy")
+                for row in results:
+                    if row["in_place"]:
+                        continue
+                    rate = bytes_moved * row["bytes"] / row["p50_us"] / 1e3
+                    self.assertAlmostEqual(row["ceiling_percent"], 100 * rate / row["ceiling"], delta=1e-3 * rate + 6e-4)  # it has three places
 
     def test_sockets(self):
         table, results = self.measured("--transport", "tcp", ranks=3)

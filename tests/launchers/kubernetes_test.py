@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import unittest
 
-from case import VICTIM, LauncherCase, main
+from case import VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES, HERE, alias, skip
 
 try:
@@ -98,6 +98,7 @@ class Manifests(unittest.TestCase):
         self.assertIn(f" -n {replicas['Worker']['replicas']} ", pods.only_container(replicas["Launcher"]["template"])["command"][-1])
 
 
+@one_end
 class Job(LauncherCase):
     """kubernetes-job.sh with a stand-in for kubectl."""
 
@@ -119,6 +120,7 @@ class Job(LauncherCase):
         self.assertEqual(self.check_killed(says=says), [1])
 
 
+@one_end
 class PyTorchJob(LauncherCase):
     """The variables are those of setPodEnv in Kubeflow's training operator."""
 
@@ -146,6 +148,7 @@ class PyTorchJob(LauncherCase):
         self.assertEqual(self.check_killed(), [3, 3, -9, 3])
 
 
+@one_end
 @unittest.skipUnless(shutil.which("mpirun.openmpi"), "mpirun.openmpi is not installed (Debian: openmpi-bin)")
 class MpiJob(LauncherCase):
     """The launcher's pod with the hostfile and the variables of Kubeflow's MPI operator. How this

@@ -7,7 +7,7 @@ import os
 import shutil
 import unittest
 
-from case import VICTIM, LauncherCase, main
+from case import VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES, HERE, on, skip
 
 OPENMPI, MPICH = "mpirun.openmpi", "mpiexec.hydra"
@@ -15,6 +15,7 @@ SSH = str(HERE / "stand_ins" / "stand-in-ssh")
 HOSTS = "node0,node1,node2,node3"
 
 
+@one_end
 @unittest.skipUnless(shutil.which(OPENMPI), f"{OPENMPI} is not installed (Debian: openmpi-bin)")
 class OpenMpi(LauncherCase):
     def launch(self, size, threshold):
@@ -34,6 +35,7 @@ class OpenMpi(LauncherCase):
         self.assertIn(status, (3, 128 + 9))
 
 
+@one_end
 @unittest.skipUnless(shutil.which(MPICH), f"{MPICH} is not installed (Debian: mpich)")
 class Mpich(LauncherCase):
     def launch(self, size, threshold):

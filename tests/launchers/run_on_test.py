@@ -4,7 +4,7 @@ Usage: run_on_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import signal
 
-from case import GOOD, LONG, MEASURING, VICTIM, LauncherCase, main
+from case import GOOD, LONG, MEASURING, VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES
 
 
@@ -14,6 +14,7 @@ class Loop(LauncherCase):
                                "--min-bandwidth", threshold], REACH="ip netns exec")
 
 
+@one_end
 class RunOn(Loop):
     def test_passed(self):
         self.check_passed()

@@ -3,12 +3,13 @@
 variables that sbatch gives it, and stand_ins/srun starts its tasks.
 Usage: slurm_test.py PATH_OF_RONDO [unittest arguments]"""
 
-from case import VICTIM, LauncherCase, main
+from case import VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES
 
 JOB = "the job itself runs"
 
 
+@one_end
 class Slurm(LauncherCase):
     def launch(self, size, threshold):
         return self.stage.run(["bash", EXAMPLES / "slurm.sbatch", "echo", JOB], BYTES=size, MIN_BANDWIDTH=threshold, RONDO_TEST_SLURM_NODES=",".join(self.hosts),

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from case import VICTIM, LauncherCase, main
+from case import VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES, SECRETS, on
 
 UNIT = EXAMPLES / "rondo-preflight.service"
@@ -33,6 +33,7 @@ def variables_of_file() -> dict[str, str]:
     return dict(line.split("=", 1) for line in (EXAMPLES / "rondo-preflight.env").read_text().splitlines() if not line.startswith("#"))
 
 
+@one_end
 class Preflight(LauncherCase):
     def launch(self, size, threshold):
         unit = settings()

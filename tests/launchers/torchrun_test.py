@@ -7,13 +7,14 @@ import pathlib
 import subprocess
 import sys
 
-from case import VICTIM, LauncherCase, main
+from case import VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES, HERE, SECRETS, on, skip
 
 # It prints its folder, if it is complete.
 FIND = [sys.executable, "-B", HERE.parent / "torch" / "environment.py", "--find"]
 
 
+@one_end
 class Torchrun(LauncherCase):
     hosts = ["node0", "node1"]
 

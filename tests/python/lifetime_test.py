@@ -344,7 +344,7 @@ class Lifetime(ranks.Case):
         self.run_ranks(2, forked)
 
     def test_end_of_the_interpreter(self):
-        for function in exits_without_close, exits_with_daemon, leaves_by_exit, loses_all:
+        for function in ranks.drawn_of((exits_without_close, exits_with_daemon, leaves_by_exit, loses_all), 2):
             for output in self.run_ranks(2, function):
                 self.assertEqual(output, "")
 

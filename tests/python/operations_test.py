@@ -260,12 +260,10 @@ def metrics_of_one_rank(c):
 
 class Operations(ranks.Case):
     def test_reductions(self):
-        self.run_ranks(2, reductions)
-        self.run_ranks(4, reductions, RONDO_TRANSPORT="tcp")
+        self.run_one_of((2, reductions, {}), (4, reductions, ranks.TCP))
 
     def test_moves(self):
-        self.run_ranks(3, moves)
-        self.run_ranks(2, moves, RONDO_TRANSPORT="tcp")
+        self.run_one_of((3, moves, {}), (2, moves, ranks.TCP))
 
     def test_other_reductions(self):
         self.run_ranks(3, other_reductions)
@@ -280,8 +278,7 @@ class Operations(ranks.Case):
         self.run_ranks(2, given_constants)
 
     def test_a_late_rank(self):
-        self.run_ranks(2, late_rank)
-        self.run_ranks(2, late_rank, RONDO_TRANSPORT="tcp")
+        self.run_one_of((2, late_rank, {}), (2, late_rank, ranks.TCP))
 
     def test_metrics(self):
         self.run_ranks(1, metrics_of_one_rank)

@@ -29,10 +29,14 @@ except ImportError:
 
 import rondo
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cases import drawn_of  # noqa: E402
+
 assert numpy  # the import is the check
 
 # No test waits so long unless something hangs.
 LIMIT_S = 60
+TCP = {"RONDO_TRANSPORT": "tcp"}
 CONNECT = {"connect_deadline": 50, "deadline": 50}
 
 
@@ -66,6 +70,11 @@ class Ranks:
 
 class Case(unittest.TestCase):
     """A test case that runs ranks."""
+
+    def run_one_of(self, *ways):
+        """In change one of these ways is drawn: a number of ranks, a function, and variables."""
+        for size, function, variables in drawn_of(ways):
+            self.run_ranks(size, function, **variables)
 
     def run_ranks(self, size, function, statuses=None, **variables):
         """Runs the function on every rank. statuses: the exit status that a rank should have, by rank; else 0."""

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from program import FEW_CASES, RONDO, cells, clean_environment, main, rows
+from program import FEW_CASES, RONDO, cells, clean_environment, drawn_of, main, rows
 
 
 class Ceiling(unittest.TestCase):
@@ -36,7 +36,7 @@ class Ceiling(unittest.TestCase):
         """Six times, at other moments of the first ceiling, which takes more than a second."""
         # A sanitizer takes more than a second for less.
         size = "32M" if FEW_CASES else "128M"
-        for turn in range(6):
+        for turn in drawn_of(range(6), 2):
             victim = turn % 3
             with self.subTest(turn=turn, victim=victim):
                 process = self.started("--ranks", 3, "-b", size, "-e", size, "-n", 1, "-c", 0)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import unittest
 
-from program import COLUMNS, FEW_CASES, RONDO, clean_environment, free_port, main, rondo, rows  # noqa: F401
+from program import COLUMNS, RONDO, all_cases, clean_environment, drawn_of, free_port, main, rondo, rows  # noqa: F401
 
 FAKE = "leaks=fail,gpus=2"
 QUICK = ["-n", 2, "-w", 1]
@@ -80,7 +80,7 @@ class Bench(unittest.TestCase):
         return result
 
     def test_every_collective(self):
-        for number, operation in enumerate(COLLECTIVES[:3] if FEW_CASES else COLLECTIVES):
+        for number, operation in drawn_of(enumerate(COLLECTIVES), 3):
             transport, more = ("shm", "tcp")[number % 2], (["--allocate"], [], ["-m", 3])[number % 3]
             with self.subTest(operation=operation, transport=transport):
                 text = self.bench(operation, "--device", "cuda", "--ranks", 3, "-b", 12, "-e", "120000", "-f", 100, "--no-ceiling",
@@ -110,7 +110,7 @@ class Bench(unittest.TestCase):
                         self.assertTrue(blocked >> (number - 1) & 1, number)
             finally:
                 process.kill()
-        for _ in range(5 if FEW_CASES else 20):
+        for _ in range(20 if all_cases() else 5):
             self.bench("--device", "cuda", "--ranks", 1, "-b", 8, "-e", 8, "--no-ceiling", *QUICK, settings=FAKE + ",helper=2")
 
     def test_table_and_ceiling(self):
@@ -139,7 +139,7 @@ class Bench(unittest.TestCase):
 
     def test_direct(self):
         """The fake driver has no kernels of Rondo here, so the processor combines."""
-        for memory, staging in ([], "pinned host memory up to 16 KiB and slots of the GPU"), (["--allocate"], "pinned host memory up to 16 KiB"):
+        for memory, staging in drawn_of((([], "pinned host memory up to 16 KiB and slots of the GPU"), (["--allocate"], "pinned host memory up to 16 KiB"))):
             result = self.bench("--device", "cuda", "--algorithm", "direct", "--ranks", 2, "-b", 64, "-e", "64K", "-f", 1024, *memory, *QUICK, "--json", "-")
             record = json.loads(result.stdout)
             self.assertEqual(record["staging"], staging)
@@ -148,7 +148,7 @@ class Bench(unittest.TestCase):
 
     def test_messages_in_one_direction(self):
         small = "leaks=fail,gpus=2,memory_mib=256"
-        for transport, memory, more in (("shm", ["--allocate"], []), ("tcp", [], []), ("shm", [], ["--no-ceiling"])):
+        for transport, memory, more in drawn_of((("shm", ["--allocate"], []), ("tcp", [], []), ("shm", [], ["--no-ceiling"]))):
             with self.subTest(transport=transport, memory=memory, more=more):
                 result = self.bench("sendrecv", "--one-way", "--window", 3, "--device", "cuda", "-b", 12, "-e", "120000", "-f", 100,
                                     "--transport", transport, *memory, *more, *QUICK, "--json", "-", settings=small)
@@ -169,7 +169,7 @@ class Bench(unittest.TestCase):
         small = "leaks=fail,gpus=2,memory_mib=256"
         cases = (("latency", 2, "shm", ["--allocate"], 0), ("bandwidth", 2, "tcp", [], 1), ("bibandwidth", 2, "shm", [], 2),
                  ("bibandwidth", 2, "tcp", ["--allocate"], 2), ("rate", 4, "shm", [], 2))
-        for operation, ranks, transport, memory, streams in cases:
+        for operation, ranks, transport, memory, streams in drawn_of(cases, 2):
             with self.subTest(operation=operation, transport=transport, memory=memory):
                 window = ["--window", 3] if streams else []
                 result = self.bench(operation, *window, "--device", "cuda", "--ranks", ranks, "--sizes", "12,1200,120000",

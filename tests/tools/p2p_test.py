@@ -4,10 +4,11 @@ Usage: p2p_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import csv
 import io
+import itertools
 import json
 import unittest
 
-from program import FEW_CASES, QUICK, RONDO, main, rondo, rows
+from program import QUICK, RONDO, drawn_of, main, rondo, rows
 
 TRANSPORTS = [["--transport", "shm"], ["--transport", "shm", "--allocate"], ["--transport", "tcp"], ["--transport", "tcp", "--allocate"]]
 # Below and above the largest message that is sent before its receive is called.
@@ -33,19 +34,15 @@ class PointToPoint(unittest.TestCase):
         self.assertGreater(row["min_us"], 0)
 
     def test_windows(self):
-        for operation, ranks in STREAMS:
-            for flags in TRANSPORTS[-2:] if FEW_CASES else TRANSPORTS:
-                for window, more in (64, []), (5, ["-c", 0]), (1, []):
-                    if window != 64 and "--allocate" in flags:
-                        continue
-                    with self.subTest(operation=operation, ranks=ranks, flags=flags, window=window):
-                        if window != 64:
-                            more = [*more, "--window", window]
-                        found = self.results(operation, "--ranks", ranks, *more, *SIZES, *flags, *QUICK)
-                        self.assertEqual([row["bytes"] for row in found], [12, 1200, 120000])
-                        for row in found:
-                            self.check_times(row)
-                            self.check_window(row, operation, ranks, window)
+        windows = (64, []), (5, ["-c", 0, "--window", 5]), (1, ["--window", 1])
+        cases = [case for case in itertools.product(STREAMS, TRANSPORTS, windows) if case[2][0] == 64 or "--allocate" not in case[1]]
+        for (operation, ranks), flags, (window, more) in drawn_of(cases, 5):
+            with self.subTest(operation=operation, ranks=ranks, flags=flags, window=window):
+                found = self.results(operation, "--ranks", ranks, *more, *SIZES, *flags, *QUICK)
+                self.assertEqual([row["bytes"] for row in found], [12, 1200, 120000])
+                for row in found:
+                    self.check_times(row)
+                    self.check_window(row, operation, ranks, window)
 
     def check_window(self, row, operation, ranks, window):
         streams = STREAMS[operation, ranks]
@@ -104,13 +101,12 @@ class PointToPoint(unittest.TestCase):
     def test_ceilings(self):
         """Sockets are compared with the sum of the streams, memcpy with what all of them load and
         store."""
-        for operation, ranks in STREAMS:
-            for transport, ceiling in ("tcp", "sockets"), ("shm", "memcpy"):
-                with self.subTest(operation=operation, ranks=ranks, transport=transport):
-                    row, = self.results(operation, "--ranks", ranks, "--sizes", "64K", "-n", 5, "--transport", transport)
-                    self.assertEqual(row["ceiling_of"], ceiling)
-                    done = row["busbw"] if transport == "tcp" else 2 * STREAMS[operation, ranks] * row["bytes"] / row["p50_us"] / 1e3
-                    self.assertAlmostEqual(row["ceiling_percent"], 100 * done / row["ceiling"], delta=0.01 * row["ceiling_percent"])
+        for (operation, ranks), (transport, ceiling) in drawn_of(itertools.product(STREAMS, (("tcp", "sockets"), ("shm", "memcpy"))), 2):
+            with self.subTest(operation=operation, ranks=ranks, transport=transport):
+                row, = self.results(operation, "--ranks", ranks, "--sizes", "64K", "-n", 5, "--transport", transport)
+                self.assertEqual(row["ceiling_of"], ceiling)
+                done = row["busbw"] if transport == "tcp" else 2 * STREAMS[operation, ranks] * row["bytes"] / row["p50_us"] / 1e3
+                self.assertAlmostEqual(row["ceiling_percent"], 100 * done / row["ceiling"], delta=0.01 * row["ceiling_percent"])
 
     def test_csv(self):
         text = self.bench("latency,bibandwidth", "--sizes", 64, *QUICK, "--csv", "-").stdout

@@ -13,9 +13,12 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from cases import all_cases, drawn_of, few_cases  # noqa: E402, F401
+
 RONDO = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "rondo"
 # In a build with a sanitizer (tests/meson.build).
-FEW_CASES = "RONDO_TEST_EFFORT" in os.environ
+FEW_CASES = few_cases()
 LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
 # The columns of the narrow table, in their order.
 CELLS = ["size", "type", "redop", "root", "place", "algorithm", "p50", "p99", "transf", "algbw", "busbw", "ceil", "wrong"]

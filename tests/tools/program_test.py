@@ -3,6 +3,7 @@
 Usage: program_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import unittest
 
-from program import QUICK, RONDO, cells, clean_environment, free_port, main, rondo, rows
+from program import QUICK, RONDO, cells, clean_environment, drawn_of, free_port, main, rondo, rows
 
 
 class Bench(unittest.TestCase):
@@ -114,7 +115,7 @@ class Bench(unittest.TestCase):
                    "gather": 2 / 3, "scatter": 2 / 3, "all_to_all": 2 / 3, "all_gather_v": 2 / 3, "reduce_scatter_v": 2 / 3}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "out.json"
-            for operation, factor in factors.items():
+            for operation, factor in drawn_of(factors.items(), 3):
                 for flags in ["--transport", "tcp"], ["--allocate"], []:
                     self.bench(operation, "--ranks", 3, "-b", "12", "-e", "120000", "-f", 100, "--json", path, *flags, *QUICK)
                 document = json.loads(path.read_text())
@@ -150,13 +151,13 @@ class Bench(unittest.TestCase):
                 self.assertIs(json.loads(self.bench(*flags, *more, "--json", "-").stdout)["fresh"], fresh)
 
     def test_every_operation_with_calls_in_a_row(self):
-        for operation in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
-                          "all_to_all", "all_gather_v", "reduce_scatter_v", "barrier"):
-            for more in ["--fresh"], ["--fresh", "-c", 0], ["--allocate"]:
-                with self.subTest(operation=operation, flags=more):
-                    result = self.bench(operation, "--ranks", 3, "-b", 12, "-e", "120K", "-f", 100, "-m", 5, *more, *QUICK)
-                    self.assertIn(", 5 calls in a row", result.stdout)
-                    self.assertIn("not checked" if "-c" in more else " 0 OK", result.stdout)
+        operations = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
+                      "all_to_all", "all_gather_v", "reduce_scatter_v", "barrier")
+        for operation, more in drawn_of(itertools.product(operations, (["--fresh"], ["--fresh", "-c", 0], ["--allocate"])), 7):
+            with self.subTest(operation=operation, flags=more):
+                result = self.bench(operation, "--ranks", 3, "-b", 12, "-e", "120K", "-f", 100, "-m", 5, *more, *QUICK)
+                self.assertIn(", 5 calls in a row", result.stdout)
+                self.assertIn("not checked" if "-c" in more else " 0 OK", result.stdout)
 
     def test_json_and_csv(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -4,10 +4,11 @@ Usage: sendrecv_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import csv
 import io
+import itertools
 import json
 import unittest
 
-from program import QUICK, RONDO, main, rondo, rows
+from program import QUICK, RONDO, drawn_of, main, rondo, rows
 
 TRANSPORTS = [["--transport", "shm"], ["--transport", "shm", "--allocate"], ["--transport", "tcp"], ["--transport", "tcp", "--allocate"]]
 # Below and above the largest message that is sent before its receive is called.
@@ -35,17 +36,16 @@ class SendReceive(unittest.TestCase):
         self.assertLessEqual(row["p50_us"], row["p99_us"])
 
     def test_every_rank_to_the_next(self):
-        for ranks in 1, 2, 3, 4:
-            for flags in TRANSPORTS:
-                with self.subTest(ranks=ranks, flags=flags):
-                    document = self.document("--ranks", ranks, *SIZES, *flags, *QUICK)
-                    self.assertEqual((document["operations"], document["ranks"]), (["sendrecv"], ranks))
-                    self.assertEqual(document["transport"], flags[1] if ranks > 1 else "none")
-                    self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
-                    for row in document["results"]:
-                        self.assertEqual((row["operation"], row["agg_iters"]), ("sendrecv", 1))
-                        self.assertFalse({"window", "messages_per_second", *LATENCY} & set(row))
-                        self.check_row(row)
+        for ranks, flags in drawn_of(itertools.product((1, 2, 3, 4), TRANSPORTS), 5):
+            with self.subTest(ranks=ranks, flags=flags):
+                document = self.document("--ranks", ranks, *SIZES, *flags, *QUICK)
+                self.assertEqual((document["operations"], document["ranks"]), (["sendrecv"], ranks))
+                self.assertEqual(document["transport"], flags[1] if ranks > 1 else "none")
+                self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
+                for row in document["results"]:
+                    self.assertEqual((row["operation"], row["agg_iters"]), ("sendrecv", 1))
+                    self.assertFalse({"window", "messages_per_second", *LATENCY} & set(row))
+                    self.check_row(row)
 
     def test_table(self):
         result = self.bench("--ranks", 3, "-b", "1K", "-e", "4K", "-n", 5, "-m", 3)
@@ -63,20 +63,20 @@ class SendReceive(unittest.TestCase):
         self.assertIn("# Wrong elements       : 0 OK", result.stdout)
 
     def test_one_way(self):
-        for flags in TRANSPORTS:
-            for more, window in ([], 64), (["--window", 1], 1), (["--window", 5, "-c", 0], 5):
-                with self.subTest(flags=flags, window=window):
-                    document = self.document("--one-way", *more, *SIZES, *flags, *QUICK)
-                    self.assertEqual((document["operations"], document["ranks"]), (["sendrecv_one_way"], 2))
-                    self.assertEqual(len(document["results"]), 3)
-                    for row in document["results"]:
-                        self.assertEqual((row["operation"], row["window"]), ("sendrecv_one_way", window))
-                        self.assertFalse({"agg_iters", "messages_per_second"} & set(row))
-                        self.assertEqual([time is None for time in row["rank_p50_us"]], [False, True])
-                        self.check_row(row)
-                        self.assertGreater(row["latency_min_us"], 0)
-                        self.assertLessEqual(row["latency_min_us"], row["latency_p50_us"])
-                        self.assertLessEqual(row["latency_p50_us"], row["latency_p99_us"])
+        windows = ([], 64), (["--window", 1], 1), (["--window", 5, "-c", 0], 5)
+        for flags, (more, window) in drawn_of(itertools.product(TRANSPORTS, windows), 4):
+            with self.subTest(flags=flags, window=window):
+                document = self.document("--one-way", *more, *SIZES, *flags, *QUICK)
+                self.assertEqual((document["operations"], document["ranks"]), (["sendrecv_one_way"], 2))
+                self.assertEqual(len(document["results"]), 3)
+                for row in document["results"]:
+                    self.assertEqual((row["operation"], row["window"]), ("sendrecv_one_way", window))
+                    self.assertFalse({"agg_iters", "messages_per_second"} & set(row))
+                    self.assertEqual([time is None for time in row["rank_p50_us"]], [False, True])
+                    self.check_row(row)
+                    self.assertGreater(row["latency_min_us"], 0)
+                    self.assertLessEqual(row["latency_min_us"], row["latency_p50_us"])
+                    self.assertLessEqual(row["latency_p50_us"], row["latency_p99_us"])
 
     def test_one_way_table(self):
         result = self.bench("--one-way", "--window", 7, "-b", "1K", "-e", "4K", "-n", 5, "--transport", "tcp")

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from program import QUICK, RONDO, clean_environment, main, rondo
+from program import QUICK, RONDO, all_cases, clean_environment, drawn_of, main, rondo
 
 ENDLESS = ["bench", "--ranks", "3", "--sizes", "8,1K", "-n", "1000000000", "--no-ceiling"]
 # Ranks leave within a second. The limit is wide, because test machines are busy.
@@ -69,7 +69,7 @@ class Ending(unittest.TestCase):
     @one_of_four
     def test_a_signal_ends_all_ranks_with_what_was_measured(self):
         # Two operations: when the first has its row, the second one is under way without an end.
-        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        for number in drawn_of((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
             process = self.start(*ENDLESS, "--json", self.json)
             self.read_until(process, r"\(B\)")
             ranks = self.ranks_of(process)
@@ -142,7 +142,7 @@ class Ending(unittest.TestCase):
     def test_millions_of_iterations_are_kept_when_a_signal_comes(self):
         process = self.start("bench", "barrier", "--ranks", "1", "-n", "1000000000", "--json", self.json)
         self.read_until(process, r"\(B\)")
-        time.sleep(3)
+        time.sleep(3 if all_cases() else 1)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT)
         document = json.loads(self.json.read_text())
@@ -271,7 +271,7 @@ class Late(unittest.TestCase):
         return json.loads(result.stdout)["results"]
 
     def test_a_rank_that_sleeps_is_named(self):
-        for more in [], ["--transport", "tcp"]:
+        for more in drawn_of(([], ["--transport", "tcp"])):
             delayed = self.rows("--delay", "1:20ms", *more)
             for row in delayed:
                 self.assertEqual(row["late_rank"], 1)

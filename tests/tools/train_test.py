@@ -3,6 +3,7 @@
 Usage: train_test.py PATH_OF_RONDO PATH_OF_TRAIN [unittest arguments]"""
 
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from program import FEW_CASES, RONDO, clean_environment, main
+from program import RONDO, clean_environment, drawn_of, main
 
 TRAIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "train"
 QUICK = ["--images", "64", "--test-images", "50", "--batch", "16", "--epochs", "10", "--learning-rate", "0.2", "--warm-up", "1"]
@@ -66,7 +67,7 @@ class Train(unittest.TestCase):
     def test_ways(self):
         ways = (["--wire", "bf16"], ["--dtype", "f64"], ["--batch-norm", "local"], ["--batch-norm", "none"],
                 ["--clip", "1"], ["--bucket-bytes", "100000"])
-        for flags in ways[:2] if FEW_CASES else ways:
+        for flags in drawn_of(ways, 2):
             with self.subTest(flags):
                 self.check_learns(self.curve("curve.csv", *flags))
 
@@ -81,7 +82,7 @@ class Train(unittest.TestCase):
 
     def test_ranks_that_run_out(self):
         """Last batches of 5 samples (2, 1, 1, 1) and of one, and fewer samples than ranks."""
-        for images, steps in ((33, 3),) if FEW_CASES else ((37, 3), (33, 3), (3, 1)):
+        for images, steps in drawn_of(((37, 3), (33, 3), (3, 1))):
             with self.subTest(images=images):
                 rows = self.curve("curve.csv", "--images", images, "--test-images", 3)
                 self.assertEqual(len(rows), 10 * steps)
@@ -89,9 +90,9 @@ class Train(unittest.TestCase):
                 for row, other in zip(rows, alone):
                     self.assertAlmostEqual(float(row["loss"]), float(other["loss"]), delta=2e-3)
 
-    def check_resumes(self, *flags):
+    def check_resumes(self, stops, *flags):
         whole = self.curve("whole.csv", "--checkpoint", self.folder / "whole", *flags)
-        for stop in (13,) if FEW_CASES else (13, 20, 27):
+        for stop in stops:
             with self.subTest(stop=stop, flags=flags):
                 part = self.curve("part.csv", "--checkpoint", self.folder / "part", "--stop-after", stop, *flags)
                 self.assertEqual(part, whole[:stop])
@@ -102,11 +103,12 @@ class Train(unittest.TestCase):
                 self.assertEqual((self.folder / "part").read_bytes(), (self.folder / "whole").read_bytes())
 
     def test_resume(self):
-        self.check_resumes("--reproducible")
-        if FEW_CASES:
-            return
-        self.check_resumes("--reproducible", "--dtype", "f64")
-        self.check_resumes("--reproducible", "--batch-norm", "none", "--clip", "1")
+        ways = [], ["--dtype", "f64"], ["--batch-norm", "none", "--clip", "1"]
+        cases = drawn_of(itertools.product(ways, (13, 20, 27)))
+        for flags in ways:
+            stops = [stop for chosen, stop in cases if chosen == flags]
+            if stops:
+                self.check_resumes(stops, "--reproducible", *flags)
 
     def test_resume_on_other_ranks(self):
         whole = self.curve("whole.csv")

@@ -227,7 +227,7 @@ def hidden(name: str, program: str, case: str, settings: str = "") -> Case:
     return Case(name, [f"{settings} {program} -w NoTests '{case}'"], seconds=240, program=program)
 
 
-EFFORT = "RONDO_TEST_EFFORT=2"
+FEW = "RONDO_TEST_CASES=few"
 BENCH = "rondo bench --wide -b 8 -e 1M -f 64 -n 10 --no-ceiling"
 CASES = [
     Case("devices", ["ibv_devinfo -d rxe0 | grep 'active_mtu:[[:space:]]*4096' && ibv_devinfo -d rxe1"]),
@@ -260,10 +260,10 @@ grep "transport rdma *no: RONDO_RDMA_DEVICES: nothing matches 'nonsense'; libibv
     system_calls(),
     over_cable("0.1 % of the packets lost", "loss 0.1%"),
     over_cable("packets delayed by 2 ms", "delay 2ms"),
-    hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings=EFFORT),
-    hidden("table of collectives, 2 to 8 ranks, grants", "test_table", "table: rdma on registered memory", settings=EFFORT),
+    hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings=FEW),
+    hidden("table of collectives, 2 to 8 ranks, grants", "test_table", "table: rdma on registered memory", settings=FEW),
     hidden("table of collectives, 2 to 8 ranks, registered memory without grants", "test_table", "table: rdma on registered memory",
-           settings=f"{EFFORT} RONDO_RDMA_GRANTS=0"),
+           settings=f"{FEW} RONDO_RDMA_GRANTS=0"),
     hidden("descriptors", "test_issues", "a communicator over rdma takes the descriptors that are told"),
     hidden("nothing is allocated", "test_hot_path", "nothing is allocated over rdma after the first operation of a shape"),
     hidden("a granted destination, a bad key, a receiver that is not ready, a queue pair in error", "test_rdma", "rdma on a device*"),
