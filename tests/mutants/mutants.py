@@ -2,7 +2,7 @@
 """Shows which defects the tests notice.
 
     mutants.py --check
-    mutants.py --build FOLDER [--count N] [--seed S] [--only NAME...] [--results FILE] [--set all]
+    mutants.py --build FOLDER [--count N] [--seed S] [--only NAME...] [--results FILE] [--set own|change|all]
 
 A mutant is a file NAME.mutant beside this one: one small defect, its place, and why it is one.
 
@@ -19,10 +19,11 @@ soonest come first. A line `survives: REASON` says that no test can notice it.
 
 --check says whether each place is there. --build makes a copy of the tree in FOLDER and never
 changes the tree itself. There it puts in one mutant after the other, builds only the programs of
-its suites, and runs them until one test fails. When none does, all other tests run. A test that
-takes far longer than without the mutant has failed too. --set all runs survivors with all cases
-once more. Results go to a file, so a run that was stopped goes on. The exit status is 1 when a
-mutant survives, or one dies that was expected to survive, or one has no place or does not compile.
+its suites, and runs them until one test fails. When none does, all other tests run, but not with
+--set own; with --set all, all tests run with all their cases in the end. A test that takes far
+longer than without the mutant has failed too. Results go to a file, so a run that was stopped goes
+on. The exit status is 1 when a mutant survives, or one dies that was expected to survive, or one
+has no place or does not compile.
 """
 
 import argparse
@@ -120,7 +121,11 @@ class Tree:
             linker = {"CXX_LD": "lld"} if shutil.which("ld.lld") else {}
             subprocess.run(["meson", "setup", *OPTIONS, self.build, self.source], env={**os.environ, **linker}, check=True, stdout=subprocess.DEVNULL)
         self.make("build.ninja")
-        self.targets = {target["id"]: target["filename"] for target in self.introspect("--targets")}
+        targets = self.introspect("--targets")
+        self.targets = {target["id"]: target["filename"] for target in targets}
+        # Those in C++ are of Catch2, which can end at the first failure.
+        self.catch_programs = {target["name"] for target in targets if target["type"] == "executable" and target["name"].startswith("test_")
+                               and not any(group.get("language") == "c" for group in target["target_sources"])}
         self.tests = [test for test in self.introspect("--tests") if self.folder(test) not in NEVER]
         self.unchanged = {}  # seconds of each test without a mutant; None for one that fails
 
@@ -167,7 +172,7 @@ class Tree:
     def run(self, test, limit, cases="change"):
         """Runs a test; returns its seconds, and None or how it failed."""
         command = list(test["cmd"])
-        if os.path.basename(command[0]).startswith("test_") and "catch" in self.environment.get("RONDO_MUTANTS_ABORT", "catch"):
+        if os.path.basename(command[0]) in self.catch_programs:
             command.append("--abort")
         environment = {**self.environment, **test["env"], "RONDO_TEST_CASES": cases}
         with tempfile.TemporaryFile() as output:
@@ -222,7 +227,7 @@ def case_that_failed(text):
     return lines[-1].strip()[:100] if lines else ""
 
 
-def judge(tree, mutant, every_case):
+def judge(tree, mutant, cases):
     """One line of the results."""
     place = tree.source / mutant.file
     before = place.read_text(encoding="utf-8")
@@ -240,12 +245,14 @@ def judge(tree, mutant, every_case):
                 raise MutantError(f"{mutant.name}: does not compile:\n{problem}")
             if killer := tree.killer(tests):
                 return killer
+        if cases == "own":
+            return None
         place.write_text(before, encoding="utf-8")
         tree.measure(rest)
         place.write_text(mutant.apply(before), encoding="utf-8")
         if problem := tree.make():
             raise MutantError(f"{mutant.name}: does not compile:\n{problem}")
-        return tree.killer(rest) or (tree.killer(tree.tests, "all") if every_case else None)
+        return tree.killer(rest) or (tree.killer(tree.tests, "all") if cases == "all" else None)
 
     try:
         killer = killed_by()
@@ -262,7 +269,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--set", choices=["change", "all"], default="change")
+    parser.add_argument("--set", choices=["own", "change", "all"], default="change")
     options = parser.parse_args()
     root = HERE.parent.parent
     if problems := check(root, HERE):
@@ -290,7 +297,7 @@ def main():
         key = f"{tree.digest} {mutant.digest} {options.seed} {options.set}"
         if line is None or line["key"] != key:
             try:
-                line = judge(tree, mutant, options.set == "all")
+                line = judge(tree, mutant, options.set)
             except MutantError as error:
                 line = {"mutant": mutant.name, "error": str(error), "seconds": 0}
             results[mutant.name] = line = {**line, "key": key}
