@@ -113,8 +113,9 @@ def check(root, folder):
 class Tree:
     """A copy of the tree in FOLDER/source, and its build in FOLDER/build."""
 
-    def __init__(self, root, folder, seed):
+    def __init__(self, root, folder, seed, jobs):
         self.source, self.build = folder / "source", folder / "build"
+        self.ninja = ["ninja", "-C", self.build, *([f"-j{jobs}"] if jobs else [])]
         self.environment = dict(os.environ, RONDO_TEST_CASES="change", RONDO_TEST_SEED=str(seed))
         self.digest = self.copy(root)
         if not (self.build / "build.ninja").exists():
@@ -162,7 +163,7 @@ class Tree:
 
     def make(self, *targets):
         """Builds; returns the end of what the build printed when it fails, else None."""
-        done = subprocess.run(["ninja", "-C", self.build, *targets], capture_output=True, text=True)
+        done = subprocess.run([*self.ninja, *targets], capture_output=True, text=True)
         return None if done.returncode == 0 else done.stdout[-3000:]
 
     def make_for(self, tests):
@@ -269,6 +270,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--jobs", type=int, metavar="N", help="of the build at once")
     parser.add_argument("--set", choices=["own", "change", "all"], default="change")
     options = parser.parse_args()
     root = HERE.parent.parent
@@ -285,7 +287,7 @@ def main():
         return 0
 
     folder = options.build.resolve()
-    tree = Tree(root, folder, options.seed)
+    tree = Tree(root, folder, options.seed, options.jobs)
     path = options.results or folder / "results.jsonl"
     results = {}
     if path.exists():

@@ -312,6 +312,23 @@ TEST_CASE("rdma: all that peers sent before an orderly end is delivered") {
   for (const auto& one : left.broken_links) CHECK(one.clean);
 }
 
+// Its goodbye travels over a connection of its own, which stays open.
+TEST_CASE("rdma: a goodbye that overtakes the last frames waits for them") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
+  ranks.fabric->hold(0, 1);
+  ranks.nodes[0].send(1, Lane::bulk, 2, 100);
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle(); }));
+  ranks.nodes[0].transport().finish_sending(base::Clock::now());
+  for (int i = 0; i < 100; ++i) ranks.nodes[1].turn();
+  CHECK(ranks.nodes[1].broken_links.empty());
+  ranks.fabric->release(0, 1);
+  REQUIRE(ranks.run_until([&] { return !ranks.nodes[1].broken_links.empty(); }));
+  CHECK(ranks.nodes[1].idle());
+  CHECK(ranks.nodes[1].broken_links.front().clean);
+}
+
 TEST_CASE("rdma: a rank that cannot make a queue pair does not leave its peer waiting") {
   Ranks ranks(2);
   ranks.fabric->fail(1, "create_qp", ENOMEM, 0, -1);
@@ -320,22 +337,26 @@ TEST_CASE("rdma: a rank that cannot make a queue pair does not leave its peer wa
   contains(ranks.cause(0), "gave the link up and said: \"mlx5_0:1: cannot make a queue pair");
 }
 
+// Together the links to ranks 1 and 2 take all blocks of the pool.
 TEST_CASE("rdma: a link that has failed gives back what all links share") {
-  Ranks ranks(3);
-  ranks.open();
-  ranks.fabric->hold(0, 1);
-  for (std::uint64_t i = 2; i < 10; ++i) ranks.nodes[0].send(1, Lane::messages, i, 60'000);
-  for (std::uint64_t i = 2; i < 10; ++i) ranks.nodes[0].send(1, Lane::bulk, i, 60'000);
+  Ranks ranks(4);
+  for (const int peer : {1, 2}) {
+    ranks.fabric->hold(0, peer);
+    for (const Lane lane : {Lane::messages, Lane::bulk})
+      for (std::uint64_t i = 0; i < 8; ++i) ranks.nodes[0].send(peer, lane, i, 60'000);
+  }
   for (int i = 0; i < 1000; ++i)
     for (Node& node : ranks.nodes) node.turn();
-  ranks.fabric->kill(1);
-  ranks.fabric->release(0, 1);
-  ranks.cause(0);
-  for (std::uint64_t i = 0; i < 40; ++i) {
-    ranks.nodes[0].send(2, Lane::bulk, i, 60'000);
-    ranks.nodes[2].expect(0, Lane::bulk, {.number = i, .bytes = 60'000});
+  for (const int peer : {1, 2}) {
+    ranks.fabric->kill(peer);
+    ranks.fabric->release(0, peer);
   }
-  CHECK(ranks.run_until([&] { return ranks.nodes[2].idle(); }));
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].broken_links.size() == 4; }));
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    ranks.nodes[0].send(3, Lane::bulk, i, 60'000);
+    ranks.nodes[3].expect(0, Lane::bulk, {.number = i, .bytes = 60'000});
+  }
+  CHECK(ranks.run_until([&] { return ranks.nodes[3].idle(); }));
 }
 
 TEST_CASE("rdma: a device with two ports has room for the completions of both") {
@@ -432,20 +453,58 @@ TEST_CASE("rdma: memory that is registered late is granted, unless grants are of
   CHECK((direct - before.bytes[IBV_WR_RDMA_WRITE] > 0) == grants);
 }
 
+TEST_CASE("rdma: each of many frames is granted") {
+  Ranks ranks(2);
+  ranks.open();
+  const auto registration = ranks.nodes[1].transport().register_memory(all_memory());
+  const auto written = [&] { return ranks.fabric->counts().bytes[IBV_WR_RDMA_WRITE]; };
+  for (std::uint64_t i = 2; i < 42; ++i) {
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = i, .bytes = 100'000});
+    for (int turn = 0; turn < 20; ++turn)
+      for (Node& node : ranks.nodes) node.turn();
+    const auto before = written();
+    ranks.nodes[0].send(1, Lane::bulk, i, 100'000);
+    REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+    INFO("frame " << i);
+    CHECK(written() > before);
+  }
+}
+
 TEST_CASE("rdma: what a peer cannot have sent ends a link that had no news") {
   Ranks ranks(2);
   ranks.open();
-  const bool slot = GENERATE(true, false);
+  struct Forgery {
+    std::string_view field, cause;
+  };
+  const Forgery forgery = GENERATE(Forgery{"slot", "a slot that it may not use"},
+                                   Forgery{"credit", "more than was sent"},
+                                   Forgery{"direct", "to memory that was not granted"});
   ranks.verbs[0]->on_send = [&](ibv_send_wr& request) {
     auto mark = rdma::decode_mark(be32toh(request.imm_data)).value();
-    if (slot)
-      mark.slot = 200;
-    else
-      mark.consumed = std::uint16_t{1000};
+    if (forgery.field == "slot") mark.slot = 200;
+    if (forgery.field == "credit") mark.consumed = std::uint16_t{1000};
+    if (forgery.field == "direct") mark.direct = true;
     request.imm_data = htobe32(encode(mark));
   };
   ranks.nodes[0].send(1, Lane::bulk, 2, 100);
-  CHECK(contains(ranks.cause(1), slot ? "a slot that it may not use" : "more than was sent"));
+  ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
+  CHECK(contains(ranks.cause(1), std::string(forgery.cause)));
+}
+
+// A piece tells the low 16 bits of what its sender has consumed.
+TEST_CASE("rdma: both ends send more pieces than the count in a piece has numbers",
+          "[one-thread]") {
+  Ranks ranks(2);
+  ranks.open();
+  constexpr std::uint64_t frames = (std::uint64_t{1} << 16) + 100, at_once = 4;
+  for (std::uint64_t i = 2; i < frames; i += at_once) {
+    for (std::uint64_t k = i; k < i + at_once; ++k)
+      for (const int rank : {0, 1}) {
+        ranks.nodes[static_cast<std::size_t>(rank)].send(1 - rank, Lane::bulk, k, 0);
+        ranks.nodes[static_cast<std::size_t>(rank)].expect(1 - rank, Lane::bulk, {.number = k});
+      }
+    REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+  }
 }
 
 TEST_CASE("rdma: the end of a link that gives up tells the other end why") {
