@@ -76,6 +76,21 @@ bool contains(const std::string& text, const std::string& part) {
   return found;
 }
 
+// Hosts whose only device has two ports.
+struct TwoPorts {
+  explicit TwoPorts(int size) {
+    std::vector<FakeHost> hosts = roce_hosts(size);
+    for (int i = 0; i < size; ++i)
+      hosts[static_cast<std::size_t>(i)].devices[0].ports.push_back(
+          roce_host(50 + i).devices[0].ports[0]);
+    fabric = std::make_shared<FakeFabric>(hosts);
+    for (auto& transport : rdma_transports(*fabric, size))
+      nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
+  }
+  std::shared_ptr<FakeFabric> fabric;
+  std::deque<Node> nodes;
+};
+
 }  // namespace
 
 TEST_CASE("rdma: a machine says why no device can be used") {
@@ -360,30 +375,33 @@ TEST_CASE("rdma: a link that has failed gives back what all links share") {
 }
 
 TEST_CASE("rdma: a device with two ports has room for the completions of both") {
-  std::vector<FakeHost> hosts = roce_hosts(4);
-  for (int i = 0; i < 4; ++i) {
-    auto& ports = hosts[static_cast<std::size_t>(i)].devices[0].ports;
-    FakePort second = roce_host(50 + i).devices[0].ports[0];
-    ports.push_back(second);
-  }
-  const auto fabric = std::make_shared<FakeFabric>(hosts);
-  std::deque<Node> nodes;
-  for (auto& transport : rdma_transports(*fabric, 4))
-    nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
+  TwoPorts ranks(4);
   for (int a = 0; a < 4; ++a)
     for (int b = 0; b < 4; ++b)
       for (const Lane lane : {Lane::bulk, Lane::messages, Lane::urgent}) {
         if (a == b) continue;
-        nodes[static_cast<std::size_t>(a)].send(b, lane, 1, 300'000);
-        nodes[static_cast<std::size_t>(b)].expect(a, lane, {.number = 1, .bytes = 300'000});
+        ranks.nodes[static_cast<std::size_t>(a)].send(b, lane, 1, 300'000);
+        ranks.nodes[static_cast<std::size_t>(b)].expect(a, lane, {.number = 1, .bytes = 300'000});
       }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  const auto idle = [&] {
-    return std::all_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.idle(); });
+  CHECK(turn_until(ranks.nodes, [&] { return std::ranges::all_of(ranks.nodes, &Node::idle); }));
+}
+
+// Urgent links use the first port.
+TEST_CASE("rdma: a port that goes down leaves links over the other port alone") {
+  TwoPorts ranks(2);
+  Node &sender = ranks.nodes[0], &receiver = ranks.nodes[1];
+  const auto exchange = [&](Lane lane, std::uint64_t number) {
+    sender.send(1, lane, number, 100);
+    receiver.expect(0, lane, {.number = number, .bytes = 100});
+    return turn_until(ranks.nodes, [&] { return sender.idle() && receiver.idle(); });
   };
-  while (!idle() && std::chrono::steady_clock::now() < end)
-    for (Node& node : nodes) node.turn();
-  CHECK(idle());
+  REQUIRE(exchange(Lane::urgent, 1));
+  REQUIRE(exchange(Lane::bulk, 1));
+  ranks.fabric->inject(0, IBV_EVENT_PORT_ERR, 0, 2);
+  REQUIRE(turn_until(ranks.nodes, [&] { return !sender.broken_links.empty(); }));
+  CHECK(exchange(Lane::urgent, 2));
+  REQUIRE(sender.broken_links.size() == 1);
+  CHECK(sender.broken_links.front().lane == Lane::bulk);
 }
 
 TEST_CASE("rdma: a rank sleeps although a peer has left behind a frame on hold") {
