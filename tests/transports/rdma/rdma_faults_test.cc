@@ -179,6 +179,27 @@ TEST_CASE("rdma: memory that cannot be registered is no failure") {
   ranks.fabric->fail(0, "reg_mr", 0, 0, 0);
 }
 
+TEST_CASE("rdma: bytes are found in registered memory when all of them lie there") {
+  FakeFabric fabric(roce_hosts(1));
+  const rdma::Shared shared({}, fabric.verbs(0));
+  std::array<std::byte, 300> memory{};
+  const std::span registered = std::span(memory).subspan(100, 100);
+  rdma::Regions regions;
+  rdma::RegionCache cache(regions);
+  CHECK(cache.empty());
+  const rdma::MemoryRegion region(shared.context()->devices, registered, IBV_ACCESS_LOCAL_WRITE);
+  regions.add(region);
+  for (const std::size_t first : {0u, 99u, 100u, 101u, 199u, 200u})
+    for (const std::size_t bytes : {1u, 2u, 99u, 100u, 101u}) {
+      INFO(first << " " << bytes);
+      const bool inside = first >= 100 && first + bytes <= 200;
+      CHECK((cache.find(memory.data() + first, bytes) != nullptr) == inside);
+    }
+  regions.remove(region);
+  CHECK(cache.find(registered.data(), 1) == nullptr);
+  CHECK(cache.empty());
+}
+
 // A memfd stands for the buffer of a GPU.
 TEST_CASE("rdma: memory of a GPU is known to every device, or to none") {
   const base::FileDescriptor gpu(::memfd_create("gpu", MFD_CLOEXEC));
