@@ -94,20 +94,16 @@ class Mutant:
         return "\n".join(lines[:places[0]] + new + lines[at:])
 
 
-def read_mutants(folder):
-    return [Mutant(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.mutant"))]
-
-
-def check(root, folder):
-    """The problems of all mutants, as lines."""
-    problems = []
+def read_mutants(root, folder):
+    """All mutants, and the problems of those that cannot be read or have no place."""
+    mutants, problems = [], []
     for path in sorted(folder.glob("*.mutant")):
         try:
-            mutant = Mutant(path.stem, path.read_text(encoding="utf-8"))
-            mutant.apply((root / mutant.file).read_text(encoding="utf-8"))
+            mutants.append(Mutant(path.stem, path.read_text(encoding="utf-8")))
+            mutants[-1].apply((root / mutants[-1].file).read_text(encoding="utf-8"))
         except (MutantError, OSError) as error:
             problems.append(str(error))
-    return problems
+    return mutants, problems
 
 
 class Tree:
@@ -232,34 +228,26 @@ def judge(tree, mutant, cases):
     """One line of the results."""
     place = tree.source / mutant.file
     before = place.read_text(encoding="utf-8")
-    first = tree.chosen(mutant.suites)
-    if not first:
+    groups = [tree.chosen([suite]) for suite in mutant.suites]
+    if not any(groups):
         raise MutantError(f"{mutant.name}: no test belongs to {' '.join(mutant.suites)}")
-    rest = [test for test in tree.tests if test not in first]
-    tree.measure(first)
-    started = time.monotonic()
-
-    def killed_by():
-        place.write_text(mutant.apply(before), encoding="utf-8")
-        for tests in [[test for test in first if test in tree.chosen([suite])] for suite in mutant.suites]:
+    if cases != "own":
+        groups.append([test for test in tree.tests if not any(test in group for group in groups)])
+    started, killer = time.monotonic(), None
+    try:
+        for tests in groups:
+            tree.measure(tests)
+            place.write_text(mutant.apply(before), encoding="utf-8")
             if problem := tree.make_for(tests):
                 raise MutantError(f"{mutant.name}: does not compile:\n{problem}")
             if killer := tree.killer(tests):
-                return killer
-        if cases == "own":
-            return None
-        place.write_text(before, encoding="utf-8")
-        tree.measure(rest)
-        place.write_text(mutant.apply(before), encoding="utf-8")
-        if problem := tree.make():
-            raise MutantError(f"{mutant.name}: does not compile:\n{problem}")
-        return tree.killer(rest) or (tree.killer(tree.tests, "all") if cases == "all" else None)
-
-    try:
-        killer = killed_by()
+                break
+            if cases == "all" and tests is groups[-1]:
+                killer = tree.killer(tree.tests, "all")
+            place.write_text(before, encoding="utf-8")
     finally:
         place.write_text(before, encoding="utf-8")
-    return {"mutant": mutant.name, "killer": killer, "seconds": round(time.monotonic() - started, 1)}
+    return {"killer": killer, "seconds": round(time.monotonic() - started, 1)}
 
 
 def main():
@@ -274,12 +262,11 @@ def main():
     parser.add_argument("--set", choices=["own", "change", "all"], default="change")
     options = parser.parse_args()
     root = HERE.parent.parent
-    if problems := check(root, HERE):
+    mutants, problems = read_mutants(root, HERE)
+    if problems:
         sys.exit("\n".join(problems))
-    mutants = read_mutants(HERE)
-    if unknown := set(options.only) - {mutant.name for mutant in mutants}:
-        sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
-    mutants = [mutant for mutant in mutants if not options.only or mutant.name in options.only]
+    if options.only:
+        mutants = [mutant for mutant in mutants if mutant.name in options.only]
     if options.count is not None:
         mutants = sorted(random.Random(options.seed).sample(mutants, min(options.count, len(mutants))), key=lambda mutant: mutant.name)
     if options.build is None:
@@ -289,22 +276,19 @@ def main():
     folder = options.build.resolve()
     tree = Tree(root, folder, options.seed, options.jobs)
     path = options.results or folder / "results.jsonl"
-    results = {}
-    if path.exists():
-        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            results[line["mutant"]] = line
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    results = {line["key"]: line for line in map(json.loads, lines)}
     wrong = 0
     for mutant in mutants:
-        line = results.get(mutant.name)
-        key = f"{tree.digest} {mutant.digest} {options.seed} {options.set}"
-        if line is None or line["key"] != key:
+        key = f"{mutant.name} {mutant.digest} {tree.digest} {options.seed} {options.set}"
+        line = results.get(key)
+        if line is None:
             try:
                 line = judge(tree, mutant, options.set)
             except MutantError as error:
-                line = {"mutant": mutant.name, "error": str(error), "seconds": 0}
-            results[mutant.name] = line = {**line, "key": key}
+                line = {"error": str(error), "seconds": 0}
             with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps({"key": key, **line}) + "\n")
         expected = "error" not in line and bool(line["killer"]) != bool(mutant.survives)
         wrong += not expected
         what = line.get("error") or line["killer"] or "SURVIVED" + (f", as expected: {mutant.survives}" if mutant.survives else "")

@@ -49,10 +49,10 @@ class MutantsTest(unittest.TestCase):
             (root / "base").mkdir()
             (root / "base/a.cc").write_text("a();\nb();\n")
             (root / "one.mutant").write_text(HEAD + "- b();\n")
-            self.assertEqual(mutants.check(root, root), [])
+            self.assertEqual(mutants.read_mutants(root, root)[1], [])
             (root / "two.mutant").write_text(HEAD.replace("a.cc", "gone.cc") + "- b();\n")
             (root / "three.mutant").write_text(HEAD + "- c();\n")
-            problems = mutants.check(root, root)
+            problems = mutants.read_mutants(root, root)[1]
             self.assertEqual(len(problems), 2)
             self.assertIn("three: its place is 0 times", problems[0])
             self.assertIn("base/gone.cc", problems[1])
