@@ -516,17 +516,21 @@ TEST_CASE("rdma: what a peer cannot have sent ends a link that had no news") {
     std::string_view field, cause;
   };
   const Forgery forgery = GENERATE(Forgery{"slot", "a slot that it may not use"},
+                                   Forgery{"full slot", "a slot that it may not use"},
                                    Forgery{"credit", "more than was sent"},
                                    Forgery{"direct", "to memory that was not granted"});
   ranks.verbs[0]->on_send = [&](ibv_send_wr& request) {
     auto mark = rdma::decode_mark(be32toh(request.imm_data)).value();
     if (forgery.field == "slot") mark.slot = 200;
+    if (forgery.field == "full slot") mark.slot = 1;
     if (forgery.field == "credit") mark.consumed = std::uint16_t{1000};
     if (forgery.field == "direct") mark.direct = true;
     request.imm_data = htobe32(encode(mark));
   };
   ranks.nodes[0].send(1, Lane::bulk, 2, 100);
-  ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
+  ranks.nodes[0].send(1, Lane::bulk, 3, 100);
+  if (forgery.field != "full slot")
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
   CHECK(contains(ranks.cause(1), std::string(forgery.cause)));
 }
 
