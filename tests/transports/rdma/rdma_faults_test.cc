@@ -357,7 +357,10 @@ TEST_CASE("rdma: a goodbye that overtakes the last frames waits for them") {
   ranks.nodes[0].send(1, Lane::bulk, 2, 100);
   REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle(); }));
   ranks.nodes[0].transport().finish_sending(base::Clock::now());
-  for (int i = 0; i < 100; ++i) ranks.nodes[1].turn();
+  for (int i = 0; i < 100; ++i) {
+    ranks.nodes[1].turn();
+    ranks.nodes[1].transport().prepare_sleep();  // looks at the connection
+  }
   CHECK(ranks.nodes[1].broken_links.empty());
   ranks.fabric->release(0, 1);
   REQUIRE(ranks.run_until([&] { return !ranks.nodes[1].broken_links.empty(); }));
@@ -534,12 +537,13 @@ TEST_CASE("rdma: what a peer cannot have sent ends a link that had no news") {
   CHECK(contains(ranks.cause(1), std::string(forgery.cause)));
 }
 
-// A piece tells the low 16 bits of what its sender has consumed.
+// A piece tells the low 16 bits of what its sender has consumed, unless that is so much that a
+// message of its own has told it.
 TEST_CASE("rdma: both ends send more pieces than the count in a piece has numbers",
           "[one-thread]") {
   Ranks ranks(2);
   ranks.open();
-  constexpr std::uint64_t frames = (std::uint64_t{1} << 16) + 100, at_once = 4;
+  constexpr std::uint64_t frames = (std::uint64_t{1} << 16) + 100, at_once = 2;
   for (std::uint64_t i = 2; i < frames; i += at_once) {
     for (std::uint64_t k = i; k < i + at_once; ++k)
       for (const int rank : {0, 1}) {
