@@ -14,7 +14,7 @@ A mutant is a file NAME.mutant beside this one: one small defect, its place, and
     + the new line
 
 The old lines with their context stand exactly once in the file; indentation does not count.
-`suites` are folders of tests/, or names of tests with _ for a space: those that notice the defect
+`suites` are names of tests, with _ for a space, or folders of tests/: those that notice the defect
 soonest come first. A line `survives: REASON` says that no test can notice it.
 
 --check says whether each place is there. --build makes a copy of the tree in FOLDER and never
@@ -153,9 +153,10 @@ class Tree:
         places = [match[1] for word in test["cmd"] if (match := re.search(r"/tests/(\w+)/", word))]
         return (suites + places + [""])[0]
 
-    def chosen(self, suites):
-        """The tests of suites."""
-        return [test for test in self.tests if self.folder(test) in suites or test["name"].replace(" ", "_") in suites]
+    def chosen(self, suite):
+        """The test of that name, else those of that folder."""
+        named = [test for test in self.tests if test["name"].replace(" ", "_") == suite]
+        return named or [test for test in self.tests if self.folder(test) == suite]
 
     def make(self, *targets):
         """Builds; returns the end of what the build printed when it fails, else None."""
@@ -228,7 +229,7 @@ def judge(tree, mutant, cases):
     """One line of the results."""
     place = tree.source / mutant.file
     before = place.read_text(encoding="utf-8")
-    groups = [tree.chosen([suite]) for suite in mutant.suites]
+    groups = [tree.chosen(suite) for suite in mutant.suites]
     if not any(groups):
         raise MutantError(f"{mutant.name}: no test belongs to {' '.join(mutant.suites)}")
     if cases != "own":
