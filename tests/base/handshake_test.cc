@@ -144,14 +144,14 @@ TEST_CASE("other versions and other programs are told apart", "[handshake]") {
 }
 
 TEST_CASE("verdicts survive the wire, others do not", "[handshake]") {
-  for (std::uint32_t value = 0; value <= static_cast<std::uint32_t>(base::Verdict::secret_needed);
-       ++value) {
+  constexpr auto last = static_cast<std::uint32_t>(base::Verdict::other_user);
+  for (std::uint32_t value = 0; value <= last; ++value) {
     const auto verdict = static_cast<base::Verdict>(value);
     CHECK(base::Initiator::read_verdict(base::Acceptor::write_verdict(verdict)) == verdict);
     CHECK_FALSE(base::explain(verdict).empty());
   }
   base::VerdictBytes bytes = base::Acceptor::write_verdict(base::Verdict::welcome);
-  bytes[8] = std::byte{200};
+  bytes[8] = std::byte{last + 1};
   CHECK_THROWS_AS(base::Initiator::read_verdict(bytes), Error);
   bytes = {};
   CHECK_THROWS_AS(base::Initiator::read_verdict(bytes), Error);

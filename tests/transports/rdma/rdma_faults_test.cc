@@ -76,6 +76,21 @@ bool contains(const std::string& text, const std::string& part) {
   return found;
 }
 
+// Hosts whose only device has two ports.
+struct TwoPorts {
+  explicit TwoPorts(int size) {
+    std::vector<FakeHost> hosts = roce_hosts(size);
+    for (int i = 0; i < size; ++i)
+      hosts[static_cast<std::size_t>(i)].devices[0].ports.push_back(
+          roce_host(50 + i).devices[0].ports[0]);
+    fabric = std::make_shared<FakeFabric>(hosts);
+    for (auto& transport : rdma_transports(*fabric, size))
+      nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
+  }
+  std::shared_ptr<FakeFabric> fabric;
+  std::deque<Node> nodes;
+};
+
 }  // namespace
 
 TEST_CASE("rdma: a machine says why no device can be used") {
@@ -162,6 +177,27 @@ TEST_CASE("rdma: memory that cannot be registered is no failure") {
   std::array<std::byte, 64> memory{};
   CHECK(ranks.nodes[0].transport().register_memory(memory) == nullptr);
   ranks.fabric->fail(0, "reg_mr", 0, 0, 0);
+}
+
+TEST_CASE("rdma: bytes are found in registered memory when all of them lie there") {
+  FakeFabric fabric(roce_hosts(1));
+  const rdma::Shared shared({}, fabric.verbs(0));
+  std::array<std::byte, 300> memory{};
+  const std::span registered = std::span(memory).subspan(100, 100);
+  rdma::Regions regions;
+  rdma::RegionCache cache(regions);
+  CHECK(cache.empty());
+  const rdma::MemoryRegion region(shared.context()->devices, registered, IBV_ACCESS_LOCAL_WRITE);
+  regions.add(region);
+  for (const std::size_t first : {0u, 99u, 100u, 101u, 199u, 200u})
+    for (const std::size_t bytes : {1u, 2u, 99u, 100u, 101u}) {
+      INFO(first << " " << bytes);
+      const bool inside = first >= 100 && first + bytes <= 200;
+      CHECK((cache.find(memory.data() + first, bytes) != nullptr) == inside);
+    }
+  regions.remove(region);
+  CHECK(cache.find(registered.data(), 1) == nullptr);
+  CHECK(cache.empty());
 }
 
 // A memfd stands for the buffer of a GPU.
@@ -312,6 +348,26 @@ TEST_CASE("rdma: all that peers sent before an orderly end is delivered") {
   for (const auto& one : left.broken_links) CHECK(one.clean);
 }
 
+// Its goodbye travels over a connection of its own, which stays open.
+TEST_CASE("rdma: a goodbye that overtakes the last frames waits for them") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
+  ranks.fabric->hold(0, 1);
+  ranks.nodes[0].send(1, Lane::bulk, 2, 100);
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle(); }));
+  ranks.nodes[0].transport().finish_sending(base::Clock::now());
+  for (int i = 0; i < 100; ++i) {
+    ranks.nodes[1].turn();
+    ranks.nodes[1].transport().prepare_sleep();  // looks at the connection
+  }
+  CHECK(ranks.nodes[1].broken_links.empty());
+  ranks.fabric->release(0, 1);
+  REQUIRE(ranks.run_until([&] { return !ranks.nodes[1].broken_links.empty(); }));
+  CHECK(ranks.nodes[1].idle());
+  CHECK(ranks.nodes[1].broken_links.front().clean);
+}
+
 TEST_CASE("rdma: a rank that cannot make a queue pair does not leave its peer waiting") {
   Ranks ranks(2);
   ranks.fabric->fail(1, "create_qp", ENOMEM, 0, -1);
@@ -320,49 +376,56 @@ TEST_CASE("rdma: a rank that cannot make a queue pair does not leave its peer wa
   contains(ranks.cause(0), "gave the link up and said: \"mlx5_0:1: cannot make a queue pair");
 }
 
+// Together the links to ranks 1 and 2 take all blocks of the pool.
 TEST_CASE("rdma: a link that has failed gives back what all links share") {
-  Ranks ranks(3);
-  ranks.open();
-  ranks.fabric->hold(0, 1);
-  for (std::uint64_t i = 2; i < 10; ++i) ranks.nodes[0].send(1, Lane::messages, i, 60'000);
-  for (std::uint64_t i = 2; i < 10; ++i) ranks.nodes[0].send(1, Lane::bulk, i, 60'000);
+  Ranks ranks(4);
+  for (const int peer : {1, 2}) {
+    ranks.fabric->hold(0, peer);
+    for (const Lane lane : {Lane::messages, Lane::bulk})
+      for (std::uint64_t i = 0; i < 8; ++i) ranks.nodes[0].send(peer, lane, i, 60'000);
+  }
   for (int i = 0; i < 1000; ++i)
     for (Node& node : ranks.nodes) node.turn();
-  ranks.fabric->kill(1);
-  ranks.fabric->release(0, 1);
-  ranks.cause(0);
-  for (std::uint64_t i = 0; i < 40; ++i) {
-    ranks.nodes[0].send(2, Lane::bulk, i, 60'000);
-    ranks.nodes[2].expect(0, Lane::bulk, {.number = i, .bytes = 60'000});
+  for (const int peer : {1, 2}) {
+    ranks.fabric->kill(peer);
+    ranks.fabric->release(0, peer);
   }
-  CHECK(ranks.run_until([&] { return ranks.nodes[2].idle(); }));
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].broken_links.size() == 4; }));
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    ranks.nodes[0].send(3, Lane::bulk, i, 60'000);
+    ranks.nodes[3].expect(0, Lane::bulk, {.number = i, .bytes = 60'000});
+  }
+  CHECK(ranks.run_until([&] { return ranks.nodes[3].idle(); }));
 }
 
 TEST_CASE("rdma: a device with two ports has room for the completions of both") {
-  std::vector<FakeHost> hosts = roce_hosts(4);
-  for (int i = 0; i < 4; ++i) {
-    auto& ports = hosts[static_cast<std::size_t>(i)].devices[0].ports;
-    FakePort second = roce_host(50 + i).devices[0].ports[0];
-    ports.push_back(second);
-  }
-  const auto fabric = std::make_shared<FakeFabric>(hosts);
-  std::deque<Node> nodes;
-  for (auto& transport : rdma_transports(*fabric, 4))
-    nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
+  TwoPorts ranks(4);
   for (int a = 0; a < 4; ++a)
     for (int b = 0; b < 4; ++b)
       for (const Lane lane : {Lane::bulk, Lane::messages, Lane::urgent}) {
         if (a == b) continue;
-        nodes[static_cast<std::size_t>(a)].send(b, lane, 1, 300'000);
-        nodes[static_cast<std::size_t>(b)].expect(a, lane, {.number = 1, .bytes = 300'000});
+        ranks.nodes[static_cast<std::size_t>(a)].send(b, lane, 1, 300'000);
+        ranks.nodes[static_cast<std::size_t>(b)].expect(a, lane, {.number = 1, .bytes = 300'000});
       }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  const auto idle = [&] {
-    return std::all_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.idle(); });
+  CHECK(turn_until(ranks.nodes, [&] { return std::ranges::all_of(ranks.nodes, &Node::idle); }));
+}
+
+// Urgent links use the first port.
+TEST_CASE("rdma: a port that goes down leaves links over the other port alone") {
+  TwoPorts ranks(2);
+  Node &sender = ranks.nodes[0], &receiver = ranks.nodes[1];
+  const auto exchange = [&](Lane lane, std::uint64_t number) {
+    sender.send(1, lane, number, 100);
+    receiver.expect(0, lane, {.number = number, .bytes = 100});
+    return turn_until(ranks.nodes, [&] { return sender.idle() && receiver.idle(); });
   };
-  while (!idle() && std::chrono::steady_clock::now() < end)
-    for (Node& node : nodes) node.turn();
-  CHECK(idle());
+  REQUIRE(exchange(Lane::urgent, 1));
+  REQUIRE(exchange(Lane::bulk, 1));
+  ranks.fabric->inject(0, IBV_EVENT_PORT_ERR, 0, 2);
+  REQUIRE(turn_until(ranks.nodes, [&] { return !sender.broken_links.empty(); }));
+  CHECK(exchange(Lane::urgent, 2));
+  REQUIRE(sender.broken_links.size() == 1);
+  CHECK(sender.broken_links.front().lane == Lane::bulk);
 }
 
 TEST_CASE("rdma: a rank sleeps although a peer has left behind a frame on hold") {
@@ -432,20 +495,63 @@ TEST_CASE("rdma: memory that is registered late is granted, unless grants are of
   CHECK((direct - before.bytes[IBV_WR_RDMA_WRITE] > 0) == grants);
 }
 
+TEST_CASE("rdma: each of many frames is granted") {
+  Ranks ranks(2);
+  ranks.open();
+  const auto registration = ranks.nodes[1].transport().register_memory(all_memory());
+  const auto written = [&] { return ranks.fabric->counts().bytes[IBV_WR_RDMA_WRITE]; };
+  for (std::uint64_t i = 2; i < 42; ++i) {
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = i, .bytes = 100'000});
+    for (int turn = 0; turn < 20; ++turn)
+      for (Node& node : ranks.nodes) node.turn();
+    const auto before = written();
+    ranks.nodes[0].send(1, Lane::bulk, i, 100'000);
+    REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+    INFO("frame " << i);
+    CHECK(written() > before);
+  }
+}
+
 TEST_CASE("rdma: what a peer cannot have sent ends a link that had no news") {
   Ranks ranks(2);
   ranks.open();
-  const bool slot = GENERATE(true, false);
+  struct Forgery {
+    std::string_view field, cause;
+  };
+  const Forgery forgery = GENERATE(Forgery{"slot", "a slot that it may not use"},
+                                   Forgery{"full slot", "a slot that it may not use"},
+                                   Forgery{"credit", "more than was sent"},
+                                   Forgery{"direct", "to memory that was not granted"});
   ranks.verbs[0]->on_send = [&](ibv_send_wr& request) {
     auto mark = rdma::decode_mark(be32toh(request.imm_data)).value();
-    if (slot)
-      mark.slot = 200;
-    else
-      mark.consumed = std::uint16_t{1000};
+    if (forgery.field == "slot") mark.slot = 200;
+    if (forgery.field == "full slot") mark.slot = 1;
+    if (forgery.field == "credit") mark.consumed = std::uint16_t{1000};
+    if (forgery.field == "direct") mark.direct = true;
     request.imm_data = htobe32(encode(mark));
   };
   ranks.nodes[0].send(1, Lane::bulk, 2, 100);
-  CHECK(contains(ranks.cause(1), slot ? "a slot that it may not use" : "more than was sent"));
+  ranks.nodes[0].send(1, Lane::bulk, 3, 100);
+  if (forgery.field != "full slot")
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
+  CHECK(contains(ranks.cause(1), std::string(forgery.cause)));
+}
+
+// A piece tells the low 16 bits of what its sender has consumed, unless that is so much that a
+// message of its own has told it.
+TEST_CASE("rdma: both ends send more pieces than the count in a piece has numbers",
+          "[one-thread]") {
+  Ranks ranks(2);
+  ranks.open();
+  constexpr std::uint64_t frames = (std::uint64_t{1} << 16) + 100, at_once = 2;
+  for (std::uint64_t i = 2; i < frames; i += at_once) {
+    for (std::uint64_t k = i; k < i + at_once; ++k)
+      for (const int rank : {0, 1}) {
+        ranks.nodes[static_cast<std::size_t>(rank)].send(1 - rank, Lane::bulk, k, 0);
+        ranks.nodes[static_cast<std::size_t>(rank)].expect(1 - rank, Lane::bulk, {.number = k});
+      }
+    REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+  }
 }
 
 TEST_CASE("rdma: the end of a link that gives up tells the other end why") {
