@@ -194,7 +194,7 @@ std::vector<Split> three_steps(const Split& split) {
 
 // In percent.
 int share_of_plans() {
-  return all_cases() ? 100 : few_cases() ? 5 : 20;
+  return whole_set() ? 100 : few_cases() ? 5 : 20;
 }
 
 TEST_CASE("ranks with parts of a batch get what one process gets with all of it", "[places]") {

@@ -24,7 +24,7 @@ inline std::uint64_t seed_of_moments() {
 // Of the cases of a fault: all, or one that is drawn.
 template <class T>
 std::vector<T> drawn_of(std::initializer_list<T> cases) {
-  if (testing::all_cases()) return cases;
+  if (testing::whole_set()) return cases;
   return {cases.begin()[testing::test_seed() % cases.size()]};
 }
 

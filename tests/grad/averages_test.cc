@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "catch.h"
 #include "grad/model.h"
@@ -42,9 +41,8 @@ TEST_CASE("gradients of all types are averaged as one process would") {
   const Case what = GENERATE(from_range(std::begin(cases), std::end(cases)));
   const std::size_t cap = GENERATE(std::size_t{1}, std::size_t{256}, std::size_t{1} << 20);
   const Model model = Model::mixed();
-  GradientOptions options;
+  GradientOptions options = small_buckets(cap);
   options.averaging = what.averaging;
-  options.first_bucket_bytes = options.bucket_bytes = cap;
   options.warn = [](const std::string&) {};
   run_buckets(ranks(static_cast<int>(what.weights.size())), model, options,
               [&](auto& buckets, auto&, int rank) {
@@ -80,9 +78,8 @@ TEST_CASE("a rank of weight 0 gives nothing, whatever lies in its gradients") {
 
 TEST_CASE("ranks without data keep the others company") {
   const Model model = Model::mixed();
-  GradientOptions options;
+  GradientOptions options = small_buckets(512);
   options.averaging = Averaging::weighted;
-  options.first_bucket_bytes = options.bucket_bytes = 512;
   run_buckets(ranks(4), model, options, [&](auto& buckets, auto&, int rank) {
     for (std::size_t step = 0; step < 6; ++step) {
       std::vector<double> weights;  // rank r has data for r + 1 steps; from step 4 on no rank has

@@ -30,10 +30,9 @@ void check_told(const Setup& setup, const std::string& said, const Body& body) {
   const Model model(std::vector<Tensor>(20, {16, DType::f32}));
   std::latch told(size);
   run_each(setup, [&](Communicator& c, int rank) {
-    GradientOptions options = small_buckets(64);
     std::string message = "no error";
     try {
-      GradientBuckets buckets(c, model.parameters(), options);
+      GradientBuckets buckets(c, model.parameters(), small_buckets());
       c.barrier(urgent).wait();  // all ranks have left the constructor
       body(buckets, c, rank);
     } catch (const std::exception& error) {

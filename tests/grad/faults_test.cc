@@ -112,8 +112,7 @@ TEST_CASE(
   const Model model = Model::mixed();
   run_buckets(over_each(), model, small_buckets(256), [&](auto& buckets, auto& c, int rank) {
     run_step(buckets, model, 0, rank, {.check = 1});
-    OpOptions urgent;
-    urgent.priority = Priority::urgent;
+    const OpOptions urgent{.priority = Priority::urgent};
     const std::string message = message_of([&] {
       buckets.begin_step({.check = rank == 1 ? 2U : 1U});
       if (rank != 1) c.barrier(urgent).wait();

@@ -20,8 +20,7 @@ void give(GradientBuckets& buckets, const Model& model, std::size_t step, int ra
 // Refused whether or not buckets have started, which differs between ranks.
 TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
   const Model model(std::vector<Tensor>(8, {16, DType::f32}));
-  GradientOptions options = small_buckets(64);
-  run_buckets(over_each(), model, options, [&](auto& buckets, auto& c, int rank) {
+  run_buckets(over_each(), model, small_buckets(), [&](auto& buckets, auto& c, int rank) {
     std::vector<float> own(4, 1.0f);
     const auto refused = [&](const OpOptions& how) {
       const std::string message = error_of(Errc::invalid_argument, [&] {

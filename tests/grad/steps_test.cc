@@ -53,8 +53,7 @@ TEST_CASE("buckets start while the backward pass runs") {
   run_buckets(ranks(), model, small_buckets(), [&](auto& buckets, auto& c, int rank) {
     buckets.begin_step();
     const std::uint64_t before = c.statistics().operations;
-    OpOptions urgent;
-    urgent.priority = Priority::urgent;
+    const OpOptions urgent{.priority = Priority::urgent};
     for (std::size_t i = model.size(); i-- > 0;) {
       model.write(buckets.gradient(i), 0, rank, i);
       buckets.ready(i);
@@ -142,8 +141,6 @@ TEST_CASE("a layout in the right order stays") {
   });
 }
 
-enum class Told { hint, at_finish };
-
 // Parameter 0 is unused on all ranks, parameter 1 on rank 1. Parameter 2 is used only on rank 2,
 // whose weight is 0: the same as unused on all ranks.
 bool is_unused(int rank, std::size_t parameter) {
@@ -151,18 +148,16 @@ bool is_unused(int rank, std::size_t parameter) {
 }
 
 void unused_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
-                 Told told) {
+                 bool find) {
   std::vector<std::size_t> unused;
   for (std::size_t i = 0; i < model.size(); ++i) {
-    const Buffer view = buckets.gradient(i);
     if (is_unused(rank, i)) unused.push_back(i);
     // Parameter 0 must stay as it is, so each rank has another number there. The others are NaN,
     // which must not matter.
-    for (std::size_t j = 0; j < view.count; ++j)
-      set_element(view, j, i == 0 ? rank + 1 : std::numeric_limits<double>::quiet_NaN());
+    fill(buckets.gradient(i), i == 0 ? rank + 1 : std::numeric_limits<double>::quiet_NaN());
   }
   StepOptions options{.weight = rank == 2 ? 0.0 : 2.0};
-  if (told == Told::hint) options.unused = unused;
+  if (!find) options.unused = unused;
   buckets.begin_step(options);
   for (std::size_t i = 0; i < model.size(); ++i) {
     if (is_unused(rank, i)) continue;
@@ -173,17 +168,17 @@ void unused_step(GradientBuckets& buckets, const Model& model, std::size_t step,
 }
 
 TEST_CASE("unused gradients count as zero, and stay as they are where no rank has used them") {
-  const Told told = GENERATE(Told::hint, Told::at_finish);
+  const bool find = GENERATE(false, true);
   const bool wire = GENERATE(false, true);
   const std::size_t cap = GENERATE(std::size_t{64}, std::size_t{1} << 20);
   const Model model = Model::of({40, 50, 60, 70});
   GradientOptions options = small_buckets(cap);
-  options.find_unused = told == Told::at_finish;
+  options.find_unused = find;
   options.norms = true;
   if (wire) options.wire = DType::bf16;
   run_buckets(ranks(), model, options, [&](auto& buckets, auto&, int rank) {
     for (std::size_t step = 0; step < 3; ++step) {
-      unused_step(buckets, model, step, rank, told);
+      unused_step(buckets, model, step, rank, find);
       for (std::size_t j = 0; j < 40; ++j)
         expect(element_of(buckets.gradient(0), j) == rank + 1,
                "a gradient that nobody uses has changed");

@@ -4,7 +4,6 @@
 #include <rondo/batch_norm.h>
 
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "catch.h"
@@ -20,9 +19,8 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
   const Model model = Model::of({40, channels, channels, 30});
   const Setup setup = ranks(2, GENERATE(Over::mem, Over::shm));
   const bool find_unused = GENERATE(false, true);
-  GradientOptions options;
+  GradientOptions options = small_buckets();
   options.averaging = Averaging::sum;
-  options.first_bucket_bytes = options.bucket_bytes = 64;
   options.find_unused = find_unused;
   run_buckets(setup, model, options, [&](auto& buckets, auto& c, int rank) {
     SyncBatchNorm norm(c, channels, {.name = "bn"});
