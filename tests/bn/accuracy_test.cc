@@ -144,14 +144,15 @@ TEST_CASE("hard numbers, and a mean that jumps", "[places]") {
         if (!exact) return rank.settle();
         const Reference wanted(x, stored(dy, type), Numbers(channels, 1), Numbers(channels), 1e-5);
         const auto near = [&](const Buffer& got, const Numbers& right, const Numbers& scales,
-                              const std::string& what) {
+                              double most_apart, const std::string& what) {
           const double apart = difference_of_scales(rank.values(got), right, scales);
-          expect(apart <= 3e-12, fmt::format("{}: {} apart, mean {}", what, apart, mean));
+          expect(apart <= most_apart, fmt::format("{}: {} apart, mean {}", what, apart, mean));
         };
-        near(layer.variance_buffer(), wanted.variance, wanted.variance, "variance");
-        near(layer.mean_buffer(), wanted.mean, wanted.mean, "mean");
-        near(layer.gamma_gradient_sum_buffer(), wanted.dgamma, wanted.dgamma_scale, "dgamma");
-        near(layer.beta_gradient_sum_buffer(), wanted.dbeta, wanted.dbeta_scale, "dbeta");
+        near(layer.variance_buffer(), wanted.variance, wanted.variance, 1e-12, "variance");
+        near(layer.mean_buffer(), wanted.mean, wanted.mean, 1e-12, "mean");
+        near(layer.gamma_gradient_sum_buffer(), wanted.dgamma, wanted.dgamma_scale, 3e-12,
+             "dgamma");
+        near(layer.beta_gradient_sum_buffer(), wanted.dbeta, wanted.dbeta_scale, 3e-12, "dbeta");
         step.y.expect_near(wanted.y, allowed, "y");
         step.dx.expect_near(wanted.dx, allowed, "dx");
       };
