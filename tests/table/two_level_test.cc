@@ -134,19 +134,18 @@ class Caller {
   std::deque<Entry> entries_;
 };
 
-void on_ranks(Device device, const Setup& setup, const char* what,
+void on_ranks(Device device, const Setup& setup,
               const std::function<void(Communicator&, OnGpu*)>& function) {
   if (device == Device::gpu)
-    return run_on_gpus(setup, what, [&](Communicator& c, OnGpu& on) { function(c, &on); });
-  run_communicators(setup, what, [&](Communicator& c, int) { function(c, nullptr); });
+    return run_on_gpus(setup, "two levels", [&](Communicator& c, OnGpu& on) { function(c, &on); });
+  run_communicators(setup, "two levels", [&](Communicator& c, int) { function(c, nullptr); });
 }
 
 // Every rank's message; empty where it got none. Calls may fail with this code only.
-std::vector<std::string> errors_of(Device device, const Setup& setup, const char* what,
-                                   std::optional<Errc> code,
+std::vector<std::string> errors_of(Device device, const Setup& setup, std::optional<Errc> code,
                                    const std::function<void(Communicator&, OnGpu*)>& function) {
   std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
-  on_ranks(device, setup, what, [&](Communicator& c, OnGpu* on) {
+  on_ranks(device, setup, [&](Communicator& c, OnGpu* on) {
     try {
       function(c, on);
     } catch (const Error& error) {
@@ -191,7 +190,8 @@ std::vector<Case> every_case(Device device) {
   return cases;
 }
 
-// Runs in "change" and "few" have a part of the layouts, places and segments.
+// Runs in "change" and "few" have a part of the layouts, places and segments, so many runs with
+// successive seeds all of them.
 void check_every_operation(Device device) {
   if (!possible(device)) return;
   const std::vector<std::vector<int>> layouts{{0, 0, 1, 1},
@@ -205,6 +205,7 @@ void check_every_operation(Device device) {
                                               {0, 0, 0, 0, 1, 1, 1, 1},
                                               {2, 0, 2, 1, 1, 0, 2, 2}};
   const std::vector<Case> cases = every_case(device);
+  const std::uint64_t runs = all_cases() ? 1 : few_cases() ? 5 : device == Device::host ? 10 : 16;
   std::uint64_t number = 0;
   for (const std::vector<int>& hosts : layouts)
     for (const Where where : {Where::elsewhere, Where::windows, Where::mixed})
@@ -212,7 +213,7 @@ void check_every_operation(Device device) {
         const bool slow = device == Device::gpu && hosts.size() > 5 &&
                           (where != Where::mixed || segment_bytes != 4'000 || hosts.size() > 7);
         if (slow || (device == Device::gpu && segment_bytes == 100'000)) continue;
-        if (!drawn(number++, few_cases() ? 20 : effort())) continue;
+        if (number++ % runs != test_seed() % runs) continue;
         Setup setup = setup_of(device, hosts, segment_bytes);
         if (segment_bytes == 4'000 && where == Where::elsewhere) {
           setup.faults.capacity = 1000;
@@ -220,7 +221,7 @@ void check_every_operation(Device device) {
         }
         INFO(hosts.size() << " ranks, segments of " << segment_bytes << " bytes, place "
                           << static_cast<int>(where));
-        CHECK_NOTHROW(on_ranks(device, setup, "operations", [&](Communicator& c, OnGpu* on) {
+        CHECK_NOTHROW(on_ranks(device, setup, [&](Communicator& c, OnGpu* on) {
           Caller caller(c, on, where);
           caller.warm_up();
           for (const Case& what : cases) caller.start(what);
@@ -262,7 +263,7 @@ TEST_CASE("two levels: frames go between hosts only") {
     Trial::run(c, {.operation = Collective::reduce_scatter, .count = 1000});
     blocks += gathered + sent();
   };
-  CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, hosts, 1'000'000), "frames", frames));
+  CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, hosts, 1'000'000), frames));
   CHECK(blocks == 2 * 8 * 2);
 }
 
@@ -281,7 +282,7 @@ TEST_CASE("two levels: a mean of large f16 does not overflow on its way") {
                "the mean differs");
     }
   };
-  CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, {0, 0, 0, 1}), "f16", means));
+  CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, {0, 0, 0, 1}), means));
 }
 
 // What some ranks call in place of the others' call with a count of 100. Where a host sums and
@@ -303,8 +304,8 @@ void check_mistakes(Device device) {
                     Mistake{scatter, gather, 100}, Mistake{scatter, reduce, 100});
   const std::vector<int> odd = GENERATE(std::vector<int>{0}, std::vector<int>{1},
                                         std::vector<int>{3}, std::vector<int>{1, 3});
-  const auto messages = errors_of(device, setup_of(device, {0, 0, 1, 1}), "mismatch",
-                                  Errc::mismatch, [&](Communicator& c, OnGpu* on) {
+  const auto messages = errors_of(device, setup_of(device, {0, 0, 1, 1}), Errc::mismatch,
+                                  [&](Communicator& c, OnGpu* on) {
                                     const bool is_odd = std::ranges::count(odd, c.rank()) != 0;
                                     Caller(c, on, Where::elsewhere)
                                         .run({.operation = is_odd ? mistake.odd : mistake.all,
@@ -327,11 +328,10 @@ TEST_CASE("two levels on GPUs: ranks that call different things get one mismatch
 
 TEST_CASE("two levels on GPUs: a call on other memory is a mismatch", "[.gpu]") {
   if (!possible(Device::gpu)) return;
-  const auto messages =
-      errors_of(Device::gpu, setup_of(Device::gpu, {0, 0, 1, 1}), "memory", {},
-                [](Communicator& c, OnGpu* on) {
-                  Caller(c, c.rank() == 1 ? nullptr : on, Where::elsewhere).run({.count = 20'000});
-                });
+  const auto messages = errors_of(
+      Device::gpu, setup_of(Device::gpu, {0, 0, 1, 1}), {}, [](Communicator& c, OnGpu* on) {
+        Caller(c, c.rank() == 1 ? nullptr : on, Where::elsewhere).run({.count = 20'000});
+      });
   for (const std::string& message : messages) {
     check_contains(message, "rank 1");
     check_contains(message, "on a GPU");
@@ -344,8 +344,8 @@ void check_late_rank(Device device) {
   for (const Collective operation :
        {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
     std::latch failed(3);
-    const auto messages = errors_of(
-        device, setup_of(device, {0, 0, 1, 1}), "late", {}, [&](Communicator& c, OnGpu* on) {
+    const auto messages =
+        errors_of(device, setup_of(device, {0, 0, 1, 1}), {}, [&](Communicator& c, OnGpu* on) {
           if (c.rank() == 1) return failed.wait();
           Caller caller(c, on, Where::elsewhere);
           Trial& trial = caller.add({.operation = operation,
@@ -378,7 +378,7 @@ TEST_CASE("two levels on GPUs: a stream that has not reached the call is named",
   Setup setup = setup_of(Device::gpu, {0, 0, 1, 1});
   setup.options.deadline = std::chrono::milliseconds{500};
   for (const Collective operation : {Collective::all_reduce, Collective::all_gather}) {
-    const auto late = errors_of(Device::gpu, setup, "held", {}, [&](Communicator& c, OnGpu* on) {
+    const auto late = errors_of(Device::gpu, setup, {}, [&](Communicator& c, OnGpu* on) {
       const device::Stream stream(on->gpu());
       Caller caller(c, on, Where::elsewhere);
       Trial& trial = caller.add({.operation = operation, .count = 20'000, .in_place = true});
@@ -417,7 +417,7 @@ TEST_CASE("two levels: no call on blocks ends before all ranks have called") {
                        std::to_string(late) + " had called");
     expect(trial.problem().empty(), trial.problem());
   };
-  CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, {0, 0, 0, 1, 1}), "late", call));
+  CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, {0, 0, 0, 1, 1}), call));
 }
 
 // Rank `failing` aborts while calls of all ranks are under way. Every later call of the others
@@ -451,7 +451,7 @@ TEST_CASE("two levels: a rank that fails among calls on blocks") {
     }
   };
   const Setup setup = setup_of(Device::host, {0, 0, 0, 1, 1}, 20'000);
-  CHECK_NOTHROW(on_ranks(Device::host, setup, "fails", calls));
+  CHECK_NOTHROW(on_ranks(Device::host, setup, calls));
   for (const std::string& message : messages)
     check_contains(message, "rank " + std::to_string(failing) + " called abort: the disk is full");
 }
@@ -464,8 +464,7 @@ TEST_CASE("two levels on GPUs: nothing of an all-reduce is loaded to the host", 
     run_on_gpus(setup_of(Device::gpu, {0, 0, 1, 1}), "traffic", [&](Communicator& c, OnGpu& on) {
       Caller caller(c, &on, where);
       caller.warm_up();
-      caller.run({.count = 9'000});  // the next is in the slots' window
-      Trial& trial = caller.add({.count = 50'000});
+      Trial& trial = caller.add({.count = 50'000});  // the 101st, so it has a slot
       together.arrive_and_wait();
       const unsigned long loads = fake.calls("cuMemcpyDtoHAsync"),
                           kernels = fake.calls("cuLaunchKernel");
