@@ -274,6 +274,8 @@ def main():
         print(f"{len(mutants)} mutants have their places")
         return 0
 
+    # So that a test that runs is ended, and the source is restored.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.build.resolve()
     tree = Tree(root, folder, options.seed, options.jobs)
     path = options.results or folder / "results.jsonl"
