@@ -207,10 +207,12 @@ part_one-core() {
 }
 part_mutants() { mutants; }
 
-# mutants [N]: applies N mutants that the seed draws, or all with "all".
+# mutants [N|all]: tries N mutants that the seed draws (12), or all.
 mutants() {
   need "${build_packages[@]}" "${test_packages[@]}"
-  python tests/mutants/mutants.py --build build-mutants --count "${1:-12}" --seed "$RONDO_TEST_SEED"
+  local count=(--count "${1:-12}")
+  [[ ${1:-} != all ]] || count=()
+  python tests/mutants/mutants.py --build build-mutants --seed "$RONDO_TEST_SEED" "${count[@]}"
 }
 
 list_parts() {

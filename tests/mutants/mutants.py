@@ -22,8 +22,8 @@ changes the tree itself. There it puts in one mutant after the other, builds onl
 its suites, and runs them until one test fails. When none does, all other tests run, but not with
 --set own; with --set all, all tests run with all their cases in the end. A test that takes far
 longer than without the mutant has failed too. Results go to a file, so a run that was stopped goes
-on. The exit status is 1 when a mutant survives, or one dies that was expected to survive, or one
-has no place or does not compile.
+on. A mutant passes when a test notices it, or when it survives as expected; it fails, and
+the exit status is 1, also when it has no place or does not compile.
 """
 
 import argparse
@@ -296,7 +296,7 @@ def main():
         wrong += not expected
         what = line.get("error") or line["killer"] or "SURVIVED" + (f", as expected: {mutant.survives}" if mutant.survives else "")
         print(f"{mutant.name:<40} {line['seconds']:7.1f} s  {'' if expected else '*** '}{what}", flush=True)
-    print(f"{len(mutants)} mutants, {wrong} not as expected")
+    print(f"{len(mutants) - wrong} passed, {wrong} failed")
     return 1 if wrong else 0
 
 
