@@ -112,6 +112,7 @@ std::vector<Record> records_of(const Script& script, const Form& form) {
       records[own].norms.push_back(trainer.buckets.norm());
       records[own].norms.push_back(trainer.buckets.clip_factor(0.1));
     }
+    c.barrier().wait();  // an operation that a stream has joined has its end only here
   });
   return records;
 }
@@ -309,6 +310,7 @@ TEST_CASE("gradients outside of buckets have the same norm on a GPU", "[gpu]") {
     both_step();
     expect(on_gpu.buckets.norm() == own, "the next step begins anew");
     on_gpu.settle();
+    c.barrier().wait();
   });
 }
 

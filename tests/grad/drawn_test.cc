@@ -26,6 +26,7 @@ TEST_CASE("drawn steps give what one process would have", "[devices]") {
         run_drawn_step(trainer, steps, step, rank);
         check_drawn_step(trainer, steps, step, rank);
       }
+      c.barrier().wait();  // an operation that a stream has joined has its end only here
     });
   }
 }
