@@ -244,7 +244,7 @@ TEST_CASE("faults of GPUs by seed") {
   const char* const count = std::getenv("RONDO_TEST_GPU_SEEDS");
   const std::uint64_t seeds = count != nullptr ? std::strtoull(count, nullptr, 10) : 120;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed)
-    if (count != nullptr || drawn(seed, whole_set() && !few_cases() ? 100 : 25)) run_seed(seed);
+    if (count != nullptr || drawn(seed, whole_set() && !few_cases() ? 100 : 12)) run_seed(seed);
 }
 
 void use_both_lanes(Communicator& c, OnGpu& on) {

@@ -72,7 +72,8 @@ class Caller {
   // A call that has not started. It has a slot of one window, or a window of its own: memory is
   // mapped while calls run.
   Trial& add(const Case& what) {
-    Entry& entry = entries_.emplace_back(std::make_unique<Trial>(what, c_.rank(), c_.size()));
+    Entry& entry = entries_.emplace_back();
+    entry.trial = std::make_unique<Trial>(what, c_.rank(), c_.size());
     Trial& trial = *entry.trial;
     const std::size_t number = made_++, offset = on_ != nullptr ? number % 7 : 0;
     if (window_ && (number % 3 == 0 || offset + trial.bytes() > slot_bytes)) {
