@@ -10,6 +10,8 @@ case_set=change   # or all
 suites=()         # those that run; none: all
 wrapper=()        # a command in front of meson test
 logbase=testlog
+# So many programs run at once of those that wait, and of those that compute.
+waiting=6 computing=$(nproc)
 again="./dev test"
 
 # ---- running tests ----
@@ -36,8 +38,8 @@ run_tests() {
   if (($#)); then
     meson_test "$folder" "$logbase" "$@"
   else
-    run_kind "$folder" waits 6 &
-    run_kind "$folder" computes "$(nproc)"
+    run_kind "$folder" waits "$waiting" &
+    run_kind "$folder" computes "$computing"
     wait
     run_kind "$folder" alone 1
   fi
@@ -107,6 +109,8 @@ sanitize() {
     shift
   done
   ((${#names[@]})) || names=(asan tsan)
+  # Every program computes there, and deadlines of tests bear only so much.
+  waiting=2 computing=1
   need "${build_packages[@]}" "${test_packages[@]}" "${clang_packages[@]}"
   for name in "${names[@]}"; do
     "configure_$name" || return 1

@@ -7,6 +7,8 @@ live as long as the run."""
 import concurrent.futures
 import unittest
 
+from cases import few_cases
+
 
 class Record(unittest.TestResult):
     """Keeps what a test tells its result, for repeat(): a result is made for one thread."""
@@ -27,11 +29,11 @@ class Record(unittest.TestResult):
 
 
 class AtOnce(unittest.TestSuite):
-    """Runs its suites in so many threads."""
+    """Runs its suites in so many threads; with a sanitizer, where all of them compute, in one."""
 
     def __init__(self, workers: int, suites):
         super().__init__(suites)
-        self._workers = workers
+        self._workers = 1 if few_cases() else workers
 
     def run(self, result, debug=False):
         def run_one(suite):
