@@ -12,6 +12,7 @@ wrapper=()        # a command in front of meson test
 logbase=testlog
 # So many programs run at once of those that wait, and of those that compute.
 waiting=6 computing=$(nproc)
+beside=1  # whether both kinds run at the same time
 again="./dev test"
 
 # ---- running tests ----
@@ -39,6 +40,7 @@ run_tests() {
     meson_test "$folder" "$logbase" "$@"
   else
     run_kind "$folder" waits "$waiting" &
+    [[ $beside ]] || wait
     run_kind "$folder" computes "$computing"
     wait
     run_kind "$folder" alone 1
@@ -76,7 +78,8 @@ times=""
 # Everything as an ordinary user: root is spared the limits of others.
 unprivileged() {
   build_tests
-  logbase=unprivileged wrapper=(tests/unprivileged.sh build) again="./dev unprivileged"
+  # Each run takes over the folder of logs, and gives it back at its end.
+  logbase=unprivileged wrapper=(tests/unprivileged.sh build) again="./dev unprivileged" beside=""
   run_tests build "$@"
 }
 
