@@ -35,7 +35,7 @@ bool holds_only(const transports::Blob& bytes, std::byte value) {
 
 // More bytes of a frame than a link takes while nobody reads. rdma posts up to 16 MiB at once.
 std::size_t more_than_fits() {
-  return std::size_t{20} << 20;
+  return std::size_t{few_cases() ? 20u : 30u} << 20;
 }
 
 void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
