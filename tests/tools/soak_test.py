@@ -8,7 +8,6 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -24,19 +23,6 @@ def heed_signals():
     """nohup and shells let programs ignore signals, and their children inherit that."""
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
         signal.signal(number, signal.SIG_DFL)
-
-
-def one_of_four(test):
-    """On a machine so busy that ranks cannot agree to stop in time, they abort, and the row under way
-    is lost. So a test that wants it kept has four tries."""
-    def run(self):
-        for _ in range(3):
-            try:
-                return test(self)
-            except AssertionError as error:
-                print(f"once more: {error}", file=sys.stderr)
-        return test(self)
-    return run
 
 
 class Ending(unittest.TestCase):
@@ -66,7 +52,6 @@ class Ending(unittest.TestCase):
         for pid in pids:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), pid)
 
-    @one_of_four
     def test_a_signal_ends_all_ranks_with_what_was_measured(self):
         # Two operations: when the first has its row, the second one is under way without an end.
         for number in drawn_of((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
@@ -86,7 +71,6 @@ class Ending(unittest.TestCase):
             self.assertEqual((row["cut_short"], row["wrong"], len(document["results"])), (True, 0, 1))
             self.assertGreater(row["iterations"], 10)
 
-    @one_of_four
     def test_a_signal_to_one_rank_ends_all(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")
@@ -98,7 +82,6 @@ class Ending(unittest.TestCase):
         self.check_all_gone(ranks)
         self.assertEqual(len(json.loads(self.json.read_text())["results"]), 1)
 
-    @one_of_four
     def test_a_closed_pipe_ends_all_ranks(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")
@@ -138,7 +121,6 @@ class Ending(unittest.TestCase):
         _, errors = process.communicate(timeout=9)  # after 10 the parent would send another one
         self.assertEqual((process.returncode, errors.count("\n")), (128 + signal.SIGTERM, 1), errors)
 
-    @one_of_four
     def test_millions_of_iterations_are_kept_when_a_signal_comes(self):
         process = self.start("bench", "barrier", "--ranks", "1", "-n", "1000000000", "--json", self.json)
         self.read_until(process, r"\(B\)")
@@ -149,7 +131,6 @@ class Ending(unittest.TestCase):
         self.assertEqual(document["error"], "ended early: ended by SIGTERM")
         self.assertGreater(document["results"][0]["iterations"], 20_000 if few_cases() else 100_000)
 
-    @one_of_four
     def test_two_signals_at_once_lose_nothing(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")

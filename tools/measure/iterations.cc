@@ -16,7 +16,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr double seconds_between_questions = 0.2;
+// Far less than a rank that wants to stop has patience, because a machine may become ten times
+// slower from one question to the next.
+constexpr double seconds_between_questions = 0.05;
 constexpr std::size_t most_times = std::size_t{1} << 20;
 constexpr double most_between_questions = 1e6;
 
@@ -31,11 +33,13 @@ double percentile(const std::vector<double>& sorted, double share) {
 class Questions {
  public:
   Questions(Communicator& communicator, Stop& stop)
-      : communicator_(communicator), stop_(stop), begin_(Clock::now()) {}
+      : communicator_(communicator), stop_(stop), asked_(Clock::now()) {}
   // Call it after each iteration, with the number of those that are done.
   bool must_stop(std::uint64_t done) {
     if (done < next_) return false;
-    const double spent = Seconds(Clock::now() - begin_).count() / static_cast<double>(done);
+    const auto now = Clock::now();
+    const double spent = Seconds(now - std::exchange(asked_, now)).count() /
+                         static_cast<double>(done - std::exchange(done_, done));
     std::array<double, 2> agreed{stop_.asked() ? 1.0 : 0.0, spent};
     maximum_over_ranks(communicator_, agreed);
     next_ = done + static_cast<std::uint64_t>(std::clamp(seconds_between_questions / agreed[1], 1.0,
@@ -47,8 +51,8 @@ class Questions {
  private:
   Communicator& communicator_;
   Stop& stop_;
-  const Clock::time_point begin_;
-  std::uint64_t next_ = 1;
+  Clock::time_point asked_;
+  std::uint64_t done_ = 0, next_ = 1;
 };
 
 // Times of this rank's iterations, in bounded memory: of more than most_times it keeps every

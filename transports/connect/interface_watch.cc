@@ -19,6 +19,7 @@ namespace rondo::connect {
 namespace {
 
 constexpr std::size_t longest_datagram = 32 << 10;
+constexpr int most_at_once = 64;
 
 // Netlink aligns messages and attributes to four bytes.
 constexpr std::size_t aligned(std::size_t bytes) {
@@ -131,18 +132,26 @@ void InterfaceWatch::wait() {
                      });
 }
 
-// Reads one datagram. If another one waits, the thread is woken again.
+// Reads what is there. If more waits, the thread is woken again.
 void InterfaceWatch::read() {
+  for (int i = 0; i < most_at_once && read_one(); ++i) {
+  }
+}
+
+// Reads one datagram; false when none is there.
+bool InterfaceWatch::read_one() {
   std::array<std::byte, longest_datagram> buffer;
   sockaddr_nl from{};
   socklen_t length = sizeof from;
   const ssize_t result = ::recvfrom(socket_.native_handle(), buffer.data(), buffer.size(), 0,
                                     reinterpret_cast<sockaddr*>(&from), &length);
+  if (result <= 0) return false;
   // nl_pid 0 is the kernel. Other processes may send to this socket too.
-  if (result <= 0 || length != sizeof from || from.nl_pid != 0) return;
+  if (length != sizeof from || from.nl_pid != 0) return true;
   for (const auto& news :
        decode_interface_news(std::span(buffer).first(static_cast<std::size_t>(result))))
     heard(news);
+  return true;
 }
 
 void InterfaceWatch::heard(const InterfaceNews& news) {
@@ -156,9 +165,17 @@ void InterfaceWatch::heard(const InterfaceNews& news) {
   if (known != without_carrier_.end()) return;
   auto& timer = without_carrier_.try_emplace(news.name, context_, carrier_grace).first->second;
   timer.async_wait([this, name = news.name](const boost::system::error_code& failed) {
-    if (failed) return;
-    lost_(name, fmt::format("interface {} is {}", name, words(InterfaceState::no_carrier)));
+    if (!failed) expired(name);
   });
+}
+
+// A thread that was late finds the end of the grace and news of the carrier together, and in either
+// order: a timer that has expired can no longer be cancelled.
+void InterfaceWatch::expired(const std::string& name) {
+  read();
+  const auto known = without_carrier_.find(name);
+  if (known == without_carrier_.end() || known->second.expiry() > base::Clock::now()) return;
+  lost_(name, fmt::format("interface {} is {}", name, words(InterfaceState::no_carrier)));
 }
 
 }  // namespace rondo::connect

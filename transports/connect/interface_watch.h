@@ -48,7 +48,9 @@ class InterfaceWatch {
  private:
   void wait();
   void read();
+  bool read_one();
   void heard(const InterfaceNews& news);
+  void expired(const std::string& name);
 
   boost::asio::io_context& context_;
   boost::asio::posix::stream_descriptor socket_;
