@@ -5,19 +5,19 @@
 
 # Successive commits draw different cases.
 export RONDO_TEST_SEED=${RONDO_TEST_SEED:-$(git rev-list --count HEAD 2>/dev/null || echo 1)}
-# Packages and time limits do not depend on these; run_tests reads them.
+# run_tests reads these; commands and parts set them first.
 case_set=change   # or all
 suites=()         # those that run; none: all
 wrapper=()        # a command in front of meson test
 logbase=testlog
-# So many programs run at once of those that wait, and of those that compute.
+# How many programs run at a time: of those that wait, and of those that compute.
 waiting=6 computing=$(nproc)
 beside=1  # whether both kinds run at the same time
 again="./dev test"
 
 # ---- running tests ----
 
-# run_kind FOLDER KIND PROCESSES: runs the tests of one kind, where there are some.
+# run_kind FOLDER KIND PROCESSES: runs the tests of one kind, if there are any.
 run_kind() {
   local names
   mapfile -t names < <(python tests/suites.py names "$1" "$2" "$case_set" "${suites[@]}")
@@ -29,8 +29,9 @@ meson_test() {
     ${times:+--wrapper "$PWD/tests/times.py $times"} "${@:3}" || true
 }
 
-# run_tests FOLDER [ARGUMENTS of meson test]: the tests of a set and of some suites, or those that
-# the arguments name. Those that wait run beside those that compute. Ends with "N passed, N failed".
+# run_tests FOLDER [ARGUMENTS of meson test]: runs the tests of the set and suites above, or those
+# that the arguments name. Those that wait run beside those that compute. The last line is
+# "N passed, N failed[, N skipped]".
 run_tests() {
   local folder=$1 logs=()
   shift
@@ -59,8 +60,8 @@ logs_of() { find "$1/meson-logs" -name "$logbase*.json" 2>/dev/null | sort; }
 # summary LOG...: see tests/summary.py.
 summary() { python tests/summary.py "$@"; }
 
-# test [--times] [ARGUMENTS of meson test]; --times: prints how long each program took, and how much
-# of that it computed.
+# test [--times] [ARGUMENTS of meson test]; --times: also prints how long each program took, and its
+# processor time.
 run_test() {
   local status=0
   build_tests
@@ -75,10 +76,10 @@ run_test() {
 }
 times=""
 
-# Everything as an ordinary user: root is spared the limits of others.
+# Runs the tests as an ordinary user, because root is exempt from many limits.
 unprivileged() {
   build_tests
-  # Each run takes over the folder of logs, and gives it back at its end.
+  # Each meson test gives the folder of logs to that user until it ends, so two cannot run at once.
   logbase=unprivileged wrapper=(tests/unprivileged.sh build) again="./dev unprivileged" beside=""
   run_tests build "$@"
 }
@@ -87,7 +88,7 @@ unprivileged() {
 
 # configure_sanitized FOLDER OPTION...: for TSan g++ takes 2.7 times as long as clang++, and ld four
 # times as long as lld. At -O1 tests that compute much take a third of their time at -O0; meson.build
-# says which programs are optimized. A folder from before may have been made another way.
+# says which programs are optimized. A folder that was set up without lld is made again.
 configure_sanitized() {
   if [[ -f $1/build.ninja ]] && ! grep -q fuse-ld=lld "$1/build.ninja"; then rm -rf "$1"; fi
   CXX="$(cached clang++)" CXX_LD=lld configure "$@" -Db_lundef=false -Dbench=false -Doptimization=1 -Ddebug=false \
@@ -112,7 +113,7 @@ sanitize() {
     shift
   done
   ((${#names[@]})) || names=(asan tsan)
-  # Every program computes there, and deadlines of tests bear only so much.
+  # Under a sanitizer every program computes; with more at a time, tests miss their deadlines.
   waiting=2 computing=1
   need "${build_packages[@]}" "${test_packages[@]}" "${clang_packages[@]}"
   for name in "${names[@]}"; do
@@ -163,8 +164,8 @@ fuzz() {
 
 declare -A parts=(
   [plain]="all cases of the tests that are in no other part"
-  [asan]="every suite under ASan and UBSan"
-  [tsan]="every suite under TSan"
+  [asan]="the tests under ASan and UBSan"
+  [tsan]="the tests under TSan"
   [lint]="format, clang-tidy with all checks, definitions of types compared at link time"
   [unprivileged]="the set change as an ordinary user with 1,024 descriptors"
   [rdma]="RDMA devices (Soft-RoCE) in virtual machines"
@@ -174,10 +175,11 @@ declare -A parts=(
   [soak]="random calls and cycles for five minutes, and rounds of faults"
   [install]="installed library, subproject, wheel"
   [one-core]="the set change on one core"
-  [mutants]="defects put into the sources on purpose: each must be found"
+  [mutants]="defects put in on purpose, which the tests must find"
 )
 part_order=(plain asan tsan lint unprivileged rdma gpu hosts fuzz soak install one-core mutants)
-# Suites of parts of their own; install has tests outside of its folder, which are in check.
+# Suites that are not in the part plain. The suite install also has the test of the wheel, from
+# tests/python.
 apart=(gpu device hosts launchers fuzz soak install vm mutants)
 
 run_suites() {
@@ -214,7 +216,7 @@ part_one-core() {
 }
 part_mutants() { mutants; }
 
-# mutants [N|all]: tries N mutants that the seed draws (12), or all.
+# mutants [N|all]: tries N mutants that the seed draws (default 12), or all.
 mutants() {
   need "${build_packages[@]}" "${test_packages[@]}"
   local count=(--count "${1:-12}")
@@ -227,8 +229,8 @@ list_parts() {
   for part in "${part_order[@]}"; do printf '  %-13s %s\n' "$part" "${parts[$part]}"; done
 }
 
-# check [--list] [--resume] [PART...]: runs parts, or all; --resume: those that have not passed on
-# these very sources. Each leaves its output and its result in build/check/.
+# check [--list] [--resume] [PART...]: runs these parts, or all; --resume: only those that have not
+# passed on the same sources with the same seed. Output and results go to build-check/.
 check() {
   local resume="" chosen=() part sources line failed=0 passed=0 skipped=0 status
   while (($#)); do
@@ -262,8 +264,8 @@ check() {
   ((failed == 0))
 }
 
-# run_part PART SOURCES: shows its output and keeps it in build-check/PART.log. What it counts last is
-# its result; a part that counts nothing is one test.
+# run_part PART SOURCES: shows the part's output and keeps it in build-check/PART.log. The last line
+# that counts tests is its result; a part without such a line counts as one test.
 run_part() {
   local started=$SECONDS status=0 line
   say "==== $1: ${parts[$1]}"

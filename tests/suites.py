@@ -2,13 +2,13 @@
 """Chooses tests of a build folder by their suites.
 
     suites.py changed ROOT SEED                   suites of the folders that the last changes touch,
-                                                  and a third of the rest, which SEED draws
+                                                  and a third of all suites, which SEED draws
     suites.py others ROOT SUITE...                all suites but these
-    suites.py names BUILD KIND SET [SUITE...]     the names of tests; without suites of all
+    suites.py names BUILD KIND SET [SUITE...]     the names of tests, by default of all suites
     suites.py targets BUILD SET [SUITE...]        the files that these tests need
 
 A suite is a folder of tests/; suites.txt says which folders of the product it tests. Tests that
-mostly wait have the suite `waits` too, those that need the machine for themselves `alone`; KIND is
+mostly wait are also in the suite `waits`; tests beside which nothing may run, in `alone`. KIND is
 waits, alone, computes (the others) or any. Tests of the suite `check` are only in the set all.
 """
 
@@ -52,8 +52,8 @@ def all_suites_of(root):
 
 
 def problems(root, files):
-    """What is wrong with the table: folders of these files without a row, rows without a folder, and
-    suites that do not exist."""
+    """Yields what is wrong with the table: folders of these files without a row, rows without a
+    folder, and suites that do not exist."""
     table, everything = read_table((root / TABLE).read_text(encoding="utf-8")), all_suites_of(root)
     for folder in sorted({path.rsplit("/", 1)[0] if "/" in path else "." for path in files}):
         if row_of(f"{folder}/x" if folder != "." else "x", table) is None:
@@ -67,8 +67,8 @@ def problems(root, files):
 
 
 def changed_files(root):
-    """The files that differ from the last tag or from 30 commits ago, whichever is nearer; of a
-    tree without history, all."""
+    """The files that differ from the last tag or from 30 commits ago, whichever is nearer; in a
+    tree without history, all files."""
     def git(*arguments):
         return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False).stdout.split()
     tags = git("describe", "--tags", "--abbrev=0")
@@ -80,7 +80,7 @@ def changed_files(root):
 
 
 def draw_third(suites, seed):
-    """A third of the suites. Successive seeds draw each of them once in three."""
+    """A third of the suites. Three successive seeds draw each suite once."""
     return {suite for place, suite in enumerate(sorted(suites)) if place % THIRDS == seed % THIRDS}
 
 
@@ -89,7 +89,7 @@ def changed(root, seed):
     table = read_table((root / TABLE).read_text(encoding="utf-8"))
     everything = all_suites_of(root)
     touched = set().union(*(suites_of(path, table, everything) for path in changed_files(root))) & everything
-    # All thirds together are all suites, whatever a change touches.
+    # A third of all suites, not of the others: so three successive seeds run every suite.
     return sorted(touched | draw_third(everything, int(seed)))
 
 
@@ -102,7 +102,7 @@ def introspect(build, what):
 
 
 def tests_of(build, case_set, suites):
-    """The tests of a build folder that these suites have in this set."""
+    """Yields each test of a build folder that these suites have in this set, and its kind."""
     for test in introspect(build, "tests"):
         own = [suite.split(":")[-1] for suite in test["suite"]]
         if (case_set == "all" or CHECK_ONLY not in own) and (not suites or set(own) & set(suites)):

@@ -4,8 +4,8 @@
     summary.py [--also-failed=N] [--also-passed=N] [--again=COMMAND] TESTLOG.json...
 
 Above that line it names each program that failed, with the end of its output (and the beginning of
-long errors): a machine that runs the tests may keep only the last lines that they print. COMMAND
-and the name of a test repeat it.
+long errors): a machine that runs the tests may keep only the last lines that they print. COMMAND,
+followed by the name of a test, repeats that test.
 
 A Catch2 program counts as its test cases, any other test as one. A program that fails counts at
 least one failure, whatever it printed (a crash after the last case, a leak, a timeout). So does a

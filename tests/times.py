@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long test programs take, and how much processor time.
+"""Measures how long test programs take, and their processor time.
 
     times.py FILE COMMAND...    runs COMMAND and adds a line to FILE: a wrapper for `meson test`
     times.py --table FILE       prints FILE, the longest first
@@ -25,7 +25,7 @@ def run(path, command):
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{time.monotonic() - began:8.1f} {used.ru_utime + used.ru_stime:9.1f}  {short(command)}\n")
-    # As a shell has it for a process that a signal has ended.
+    # The status that a shell gives for a process that a signal has ended.
     return status if status >= 0 else 128 - status
 
 

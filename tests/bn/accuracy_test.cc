@@ -156,11 +156,11 @@ TEST_CASE("hard numbers, and a mean that jumps", "[places]") {
         step.y.expect_near(wanted.y, allowed, "y");
         step.dx.expect_near(wanted.dx, allowed, "dx");
       };
-      // Moves by less than 60 deviations, the most that f64 bears without a look at the sums.
+      // The mean moves by less than 60 deviations, the most that sums of f64 bear unchecked.
       for (const double mean : {1e4, 1e4 + 0.005, 1e4, 1e4 - 0.002})
         check(static_cast<std::uint64_t>(mean * 1000), mean, true);
-      // Far away, the sums of a step may lose digits on a GPU, which looks at them later; f32 keeps
-      // all of its own. The steps behind it know.
+      // The mean jumps. A GPU checks the sums only later, so this step may lose digits of f64
+      // there, but none of f32. The next steps are exact again.
       check(77, 1e4 + 10, type == DType::f32 || !rank.on);
       for (const double mean : {2e4, 1e4}) check(78, mean, true);
     });
@@ -197,8 +197,8 @@ TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
   CHECK(worst <= 1e-5);
 }
 
-// Ranks with uneven parts, of which one has none and one a mean of its own, and a point that the
-// step before left `away` deviations from the mean.
+// The ranks have uneven parts: one has no samples, and one has another mean. The step before has
+// left the point `away` deviations from the mean.
 TEST_CASE("the point of the sums may be anywhere", "[places]") {
   constexpr Hard some[] = {{0, 1e-4}, {1, 1e-4},   {100, 1e-4}, {1e4, 1}, {1e4, 1e-3},
                            {1e8, 1},  {-1e-3, 50}, {3, 0},      {0, 0},   {1e-30, 1e-33}};
@@ -236,7 +236,7 @@ TEST_CASE("the point of the sums may be anywhere", "[places]") {
       });
 }
 
-// One batch whose first element is far from all others, and channels that never vary or are not
+// Channel 0 has a first element far from all others. The other channels never vary, or are not
 // finite.
 TEST_CASE("a far first element, constant channels, NaN and infinity do no harm", "[places]") {
   run_on(each_place(), 3, "odd channels", [](Rank& rank) {

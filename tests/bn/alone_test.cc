@@ -193,7 +193,7 @@ TEST_CASE("where no rank has samples gradients are written as 0", "[places]") {
         layer.backward_parameters(pass, {}, {}, gradients.here());
       expect(gradients.are(Numbers(alone_channels), Numbers(alone_channels)), "gradients");
     }
-    // Over a GPU a count is taken back when the sums are looked at, later.
+    // On a GPU the batch is counted until the sums are checked, later.
     expect(rank.on || layer.batches() == 0, "batches");
   });
 }

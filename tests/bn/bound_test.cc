@@ -47,7 +47,7 @@ Step bound_step(Rank& rank, DType type) {
           uneven(rank.number)};
 }
 
-// The types of what is bound, and their names.
+// The types of what is bound.
 struct Types {
   DType gamma, beta, mean, variance, dgamma, dbeta;
 };
@@ -64,7 +64,7 @@ void check_bound(Rank& rank, DType type, const Types& of) {
   };
   Row gamma = row(of.gamma, 1, 1), beta = row(of.beta, 2, -1), mean = row(of.mean, 3, 0),
       variance = row(of.variance, 4, 2), dgamma = row(of.dgamma, 5, 0), dbeta = row(of.dbeta, 6, 0);
-  // A layer that owns the same values says what is right.
+  // The results must be those of a layer that owns the same values.
   SyncBatchNorm owner = rank.layer(bound_channels, {.name = "owner", .type = type}),
                 bound = rank.layer(bound_channels, {.name = "bound", .type = type});
   rank.assign(owner.gamma(), gamma.values());
@@ -101,8 +101,8 @@ void check_bound(Rank& rank, DType type, const Types& of) {
   got.forward(bound);
   got.backward(bound);
   const Numbers twice = dgamma.values();
-  // The second pass takes its sums about another point. On a GPU sums of 16-bit elements are f32
-  // for longer.
+  // The second pass takes its sums about another point. On a GPU sums of 16-bit elements have
+  // larger rounding errors.
   const double again = rank.on && size_of(type) == 2 ? 2e-5 : 2e-6;
   for (std::size_t i = 0; i < bound_channels; ++i) {
     const double apart = std::abs(twice[i] - 2 * once[i]);
@@ -197,7 +197,7 @@ TEST_CASE("the caller may count batches and change the momentum", "[places]") {
     forward({5, 7});
     expect_near(rank.values(layer.running_mean()), {4.0}, 1e-15, "momentum");
     expect(layer.options().momentum == 0.5, "options()");
-    // A number that is set after a step without samples stays.
+    // A count of batches that is set after a step without samples stays.
     layer.set_momentum(std::nullopt);
     layer.forward({}, {});
     layer.set_batches(0);

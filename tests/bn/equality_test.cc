@@ -46,7 +46,7 @@ std::string describe(const Plan& plan) {
   return text;
 }
 
-// What one process has after each step.
+// The results that one process has after each step.
 class Process {
  public:
   Process(const BatchNormOptions& options, std::size_t channels)
@@ -130,7 +130,7 @@ void check_step(Rank& rank, SyncBatchNorm& layer, const Plan& plan, const Proces
   if (some) step.y.expect_near(process.evaluated, 2 * allowed.activations, "evaluated y");
 }
 
-// The parts of the ranks follow each other in the whole batch.
+// Compares the ranks with one process, step by step. Their parts of the batch follow each other.
 void check_equal(const Plan& plan) {
   const std::string what = describe(plan);
   INFO(what);
@@ -164,7 +164,7 @@ void check_equal(const Plan& plan) {
       check_step(rank, layer, plan, processes[k], xs[k], dys[k], share);
     }
     expect(layer.batches() == process.batches, "batches");
-    // The same bits on all ranks.
+    // All ranks must have the same bits.
     const Numbers mean = rank.values(layer.running_mean()),
                   variance = rank.values(layer.running_variance());
     for (Numbers got : {mean, variance}) {
@@ -192,7 +192,7 @@ std::vector<Split> three_steps(const Split& split) {
   return {split, split, split};
 }
 
-// In percent.
+// The percentage of the plans that a run has.
 int share_of_plans() {
   return whole_set() ? 100 : few_cases() ? 5 : 20;
 }

@@ -74,8 +74,8 @@ constexpr Shape shapes[] = {{1, 1, 1},   {2, 3, 1},    {3, 1, 5},    {2, 5, 16},
                             {5, 16, 49}, {3, 40, 1},   {2, 300, 8},  {3, 2, 1600}, {150, 64, 1},
                             {9, 33, 31}, {1, 1, 9000}, {40, 4, 196}, {500, 3, 2}};
 
-// Each shape, with tensors that begin at aligned addresses, at multiples of an element, and at odd
-// ones.
+// Calls the function for each type, layout and shape that is drawn, with tensors at aligned
+// addresses, at multiples of an element, and at odd addresses.
 template <class Function>
 void for_each_case(Function function) {
   std::uint64_t number = 0;

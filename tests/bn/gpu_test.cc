@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only layers on GPUs do: streams, mismatches that are found later, fused additions and ReLUs,
-// memory of a GPU that is refused, and GPUs that fail.
+// Tests what only layers on GPUs do: streams, mismatches that are found later, fused additions and
+// ReLUs, memory of a GPU that is refused, and GPUs that fail.
 #include <functional>
 
 #include "bn/places.h"
@@ -29,7 +29,7 @@ Placed part(Rank& rank, const Batch& batch) {
 Step gpu_step(Rank& rank, const Batch& x, const Batch& dy) {
   return {rank, DType::f32, x, dy, {static_cast<std::size_t>(rank.number) * gpu_each, gpu_each}};
 }
-// Every rank's message; empty where it threw none.
+// Runs the function on every rank. Returns each rank's message; empty if it threw none.
 std::vector<std::string> messages_on_gpus(const Setup& setup,
                                           const std::function<void(Rank&)>& function) {
   std::vector<std::string> messages(static_cast<std::size_t>(setup.size));

@@ -32,7 +32,7 @@ void expect_ordinary_step(Rank& rank, SyncBatchNorm& layer, const Past& wanted,
   step.y.expect_near(wanted.reference.y, 1e-6, when + ", y");
 }
 
-// Channel 1 of a rank, or of all, has an odd number: all its elements, or the first.
+// In channel 1 the first element of one rank is the odd number, or all elements of all ranks are.
 TEST_CASE("a step with odd numbers leaves nothing behind in the statistics of the next") {
   const double odd = GENERATE(std::nan(""), HUGE_VAL, -HUGE_VAL, 3e38, -1e30, 1e20, 1.7e13);
   const DType type = GENERATE(DType::f32, DType::f64);

@@ -79,7 +79,7 @@ void check_sums(const Case& of) {
   Elements xs(of.type, x.values), dys(of.type, dy.values);
   const PlainSums moments(x, point), gradients(x, point, &dy);
   Numbers first(2 * of.channels, 1.0), second = first;
-  // The sums are added to what is there.
+  // The kernels add their sums to what is there, which is 1.
   const auto compare = [&](const Numbers& got, const PlainSums& plain) {
     long double worst = 0;
     for (std::size_t i = 0; i < got.size(); ++i)

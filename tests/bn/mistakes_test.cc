@@ -40,7 +40,7 @@ void check_named(const std::vector<std::string>& parts, const std::function<void
 }
 
 TEST_CASE("a rank that is elsewhere is named with where it is") {
-  // It skips a layer.
+  // The rank skips a layer.
   check_named({"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at "
                "layer bn1 forward step 2"},
               [](Model& m) {
@@ -48,14 +48,14 @@ TEST_CASE("a rank that is elsewhere is named with where it is") {
                   for (std::size_t i = 0; i < 4; ++i)
                     if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
               });
-  // It runs the other direction.
+  // The rank runs the other direction.
   check_named({"rank 1 at layer bn2 forward step 1; ranks 0, 2, 3 at layer bn1 backward step 1"},
               [](Model& m) {
                 m.forward(0);
                 m.forward(1);
                 m.rank == 1 ? m.forward(2) : m.backward(1);
               });
-  // It made its layer anew.
+  // The rank made its layer anew.
   check_named({"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0-2 at layer bn0 "
                "forward step 3"},
               [](Model& m) {
@@ -64,7 +64,7 @@ TEST_CASE("a rank that is elsewhere is named with where it is") {
                 SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
                 (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
               });
-  // It evaluated what others trained.
+  // The rank evaluated what others trained.
   check_named({"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); "
                "ranks 1-3 at layer bn1 forward step 1"},
               [](Model& m) {
@@ -72,7 +72,7 @@ TEST_CASE("a rank that is elsewhere is named with where it is") {
                 for (const std::size_t i : {1, 2}) m.rank == 0 ? m.evaluate(i) : m.forward(i);
                 m.forward(3);
               });
-  // Its layer has another past.
+  // The layer of the rank has another past.
   check_named({"rank 1 at layer bn0 forward step 2 with statistics ",
                "; ranks 0, 2, 3 at layer bn0 forward step 2 with "},
               [](Model& m) {
@@ -92,7 +92,7 @@ TEST_CASE("lists of layers that differ are named by the first layer that does") 
                 SyncBatchNorm::begin_forward(m.rank == 1 ? odd : usual, xs);
                 SyncBatchNorm::end_forward(m.rank == 1 ? odd : usual, ys);
               });
-  // Numbers of channels that differ, even where their sum does not.
+  // The numbers of channels differ, although their sum does not.
   check_named({"rank 2 at layer narrow (1 of 2 in one call, 4 channels)",
                "ranks 0, 1, 3 at layer narrow (1 of 2 in one call, 2 channels)"},
               [](Model& m) {

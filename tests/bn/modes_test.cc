@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t mode_channels = 6;
 
-// Each rank's own samples of a batch that is drawn for four ranks.
+// A step with this rank's samples of a batch that is drawn for four ranks.
 Step mode_step(Rank& rank, std::uint64_t seed, std::size_t samples, std::size_t spatial = 5,
                DType type = DType::f64) {
   return {rank,
@@ -368,7 +368,7 @@ TEST_CASE("ranks end with the same bits; reproducible ones over every transport 
     }
     CHECK(difference(bits_of(place, over, "", false), wanted) < 1e-12);
   }
-  // Run after run.
+  // Without `reproducible`, two runs still have the same bits.
   CHECK((bits_of(place, Over::mem, "", false) == bits_of(place, Over::mem, "", false)));
 }
 

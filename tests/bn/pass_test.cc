@@ -87,7 +87,7 @@ TEST_CASE("forward inside backward, as activation checkpoints do", "[places]") {
   run_on(each_place(), 3, "checkpoint", [&](Rank& rank) {
     SyncBatchNorm layer = pass_layer(rank);
     Step first = pass_step(rank, wanted.x, wanted.x), then = pass_step(rank, wanted.x, wanted.dy);
-    layer.forward(first.x.view(), then.x.view());  // kept by nobody
+    layer.forward(first.x.view(), then.x.view());  // nobody keeps this pass
     then.forward(layer);
     const BatchNormPass outer = layer.take_pass();
     Gradients of_outer(rank, pass_channels), of_inner(rank, pass_channels);

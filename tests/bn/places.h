@@ -22,8 +22,8 @@ namespace rondo::testing {
 
 enum class Place { processor, gpu };
 
-// Generates the places of this process: over the fake driver its GPUs, which the tests of the
-// processor need not repeat; else the processor, and a real GPU where there is one.
+// Generates the places of this process. Over the fake driver that is a GPU alone, because another
+// run has the processor. Otherwise it is the processor, and a real GPU where there is one.
 inline Place each_place() {
   static const std::vector<Place> places = [] {
     const device::LoadedDriver loaded = device::load_driver();
@@ -122,7 +122,8 @@ class Placed {
     rank_.write(data_, std::as_bytes(std::span(tensor_.bytes())));
   }
   const std::vector<unsigned char>& bytes() { return read().bytes(); }
-  // Compares with this part of a whole batch: the worst channel, each by its largest value.
+  // Compares with this part of a whole batch. The difference in each channel is relative to the
+  // largest value there.
   void expect_near(const Numbers& whole, double tolerance, const std::string& what) {
     batch_.values = whole;
     read().unpack(batch_, share_.first);
@@ -168,7 +169,7 @@ class Row {
   Placed placed_;
 };
 
-// What a rank has of one step.
+// A rank's tensors of one step.
 struct Step {
   Step(Rank& rank, DType type, const Batch& in, const Batch& gradient, Share share,
        TensorLayout layout = TensorLayout::nchw)
@@ -185,7 +186,7 @@ struct Step {
   Placed x, dy, y, dx;
 };
 
-// Gradients of gamma and beta of one call, which begin as 7.
+// The gradients of gamma and beta of one call. They begin as 7, so that a missing write shows.
 struct Gradients {
   Gradients(Rank& rank, std::size_t channels)
       : c(rank.c),
@@ -195,7 +196,7 @@ struct Gradients {
   bool are(const Numbers& of_gamma, const Numbers& of_beta) {
     return gamma.values() == of_gamma && beta.values() == of_beta;
   }
-  // The sum of one of them over all ranks.
+  // Returns the sum of one of them over all ranks.
   Numbers sum(Row& row) {
     Numbers sums = row.values();
     c.all_reduce(buffer_of(std::span(sums)), buffer_of(std::span(sums)), ReduceOp::sum).wait();
@@ -231,8 +232,8 @@ inline void run_on_processor(int size, const std::string& what,
   CHECK_NOTHROW(run_communicators(ranks(size), what, function));
 }
 
-// The message of the Error with this code that the function throws. Throws std::runtime_error
-// unless it throws one.
+// Returns the message of the Error with this code that the function throws. Throws
+// std::runtime_error if the function throws no such Error.
 inline std::string message_of(Errc code, const std::function<void()>& function) {
   try {
     function();
@@ -246,7 +247,8 @@ inline void expect_parts(const std::string& message, const std::vector<std::stri
   for (const std::string& part : parts)
     expect(message.find(part) != std::string::npos, part + " in " + message);
 }
-// For a rank that makes no call where another waits for its deadline.
+// Returns when the communicator has failed. For a rank that makes no call, so that another one
+// waits until its deadline.
 inline void wait_until_others_fail(Communicator& c) {
   std::byte done{};
   try {

@@ -101,9 +101,9 @@ struct Reference {
   }
 };
 
-// The sums of a pass for each channel, the first and behind them the second, and the sums of
-// magnitudes: of x - center and its squares or, where there is a dy, of dy and dy * (x - center).
-// dy counts as 0 where a ReLU's y is 0.
+// The two sums of a pass for each channel: the first sums of all channels, then the second. They
+// are sums of x - center and of its square or, if there is a dy, of dy and of dy * (x - center). dy
+// counts as 0 where a ReLU's y is 0. `scales` are the same sums of magnitudes.
 struct PlainSums {
   PlainSums(const Batch& x, const Numbers& center, const Batch* dy = nullptr,
             const Batch* y = nullptr)

@@ -22,7 +22,7 @@ COMPARE, RONDO = Path(sys.argv.pop(1)).resolve(), Path(sys.argv.pop(1)).resolve(
 FAKE_RANK = Path(__file__).resolve().parent / "fake_rank.py"
 FAKE_MPIRUN = FAKE_RANK.with_name("fake_mpirun.py")
 DEADLINE = 60
-# A library that hangs is given up after as many seconds. A busy machine needs some for the start.
+# A library that hangs is given up after this many seconds. On a busy machine its start takes some.
 GIVEN_UP = 5
 KEYS = {"operation", "transport", "ranks", "bytes", "rondo_us", "rondo_mean_us", "rondo_p90_us", "p90_over_median", "rounds",
         "peers_us", "peers_mean_us", "best", "best_mean", "ratio", "ratio_mean", "strangers", "pin", "fresh"}
@@ -101,7 +101,7 @@ class CompareCase(unittest.TestCase):
         self.assertEqual(list(self.folder.glob("rondo-compare-*")), [])
 
     def check_fault_is_named(self, fault: str, said: str) -> None:
-        """The run goes on."""
+        """The fault is named, and the run goes on."""
         _, output, rows = self.compare("--peers", "gloo", "--timeout", GIVEN_UP if fault == "hang" else "20", GLOO=fault)
         self.assertIn(f"gloo: {said}", output)
         self.assertEqual([(row["rondo_us"], row["peers_us"], row["ratio"]) for row in rows], [(200, {}, None)] * 2)

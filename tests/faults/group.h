@@ -13,15 +13,15 @@
 
 namespace rondo {
 
-// The seed of random moments, which a test that fails prints: RONDO_TEST_SEED, or another one in
-// each run.
+// Returns the seed of random moments: RONDO_TEST_SEED or, if it is not set, another one in each
+// run. A test that fails prints it.
 inline std::uint64_t seed_of_moments() {
   static const std::uint64_t seed =
       std::getenv("RONDO_TEST_SEED") != nullptr ? testing::test_seed() : std::random_device{}();
   return seed;
 }
 
-// Of the cases of a fault: all, or one that is drawn.
+// Returns all cases of a fault in the whole set. Otherwise returns one, which the seed draws.
 template <class T>
 std::vector<T> drawn_of(std::initializer_list<T> cases) {
   if (testing::whole_set()) return cases;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In each round one of 2 to 8 ranks has a fault. No rank may hang, every other rank must name the
-// victim, and all must name the same cause. RONDO_TEST_ROUNDS is the number of rounds; 15 have each
-// fault over each transport.
+// victim, and all must name the same cause. RONDO_TEST_ROUNDS is the number of rounds. 15 rounds
+// have each fault over each transport.
 #include <signal.h>
 
 #include <cstdlib>
@@ -42,7 +42,7 @@ std::string with_rank(std::string text, int rank) {
   return at == std::string::npos ? text : text.replace(at, 1, std::to_string(rank));
 }
 
-// A job with one fault, which has begun.
+// A job in which one rank has a fault. The constructor starts the job and lets the fault happen.
 class Round {
  public:
   Round(int round, std::mt19937_64& random)
@@ -99,7 +99,7 @@ TEST_CASE("rounds of kill, stop, leave, abort and exceptions") {
   std::mt19937_64 random(seed_of_moments());
   INFO("RONDO_TEST_SEED=" << seed_of_moments());
   for (int round = 0; round < rounds();) {
-    // The same fault over all transports at once, because some wait for a deadline.
+    // Runs the same fault over all transports at the same time, because some wait for a deadline.
     std::vector<std::unique_ptr<Round>> together;
     for (std::size_t i = 0; i < std::size(transports) && round < rounds(); ++i)
       together.push_back(std::make_unique<Round>(round++, random));

@@ -91,7 +91,7 @@ TEST_CASE("more ranks than anybody has cores") {
 }
 
 TEST_CASE("a buffer of more bytes than 32 bits can count") {
-  // It takes 20 s of a processor. With a sanitizer the buffer is smaller.
+  // It takes 20 s of processor time. With a sanitizer the buffer is smaller.
   if (!RONDO_SANITIZED && !testing::whole_set()) return;
   Group group(2, "200");
   group.start_all({"bytes", "bytes"}, 1, 0, RONDO_LARGE_COUNT);

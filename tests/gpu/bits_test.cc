@@ -64,11 +64,11 @@ class OnBoth {
   std::uint64_t calls_ = 0;
 };
 
-// Of the pairs of a type and an operation every `each`th.
+// Every `each`th pair of a type and an operation, from `first` on.
 struct Share {
   std::size_t first = 0, each = 1;
 };
-// The sets but the whole one have a third, in turn.
+// The smaller sets have a third of the pairs, which the seed chooses.
 Share some() {
   return whole_set() ? Share{} : Share{test_seed() % 3, 3};
 }
@@ -107,7 +107,7 @@ TEST_CASE("reproducible sums have the bits of host memory", "[bits]") {
 }
 
 TEST_CASE("sums by each algorithm have the bits of host memory", "[bits]") {
-  // In the whole set each size has a share of the pairs; together they have all.
+  // In the whole set each size has a share of the pairs, and all sizes together have all pairs.
   for (const std::string algorithm :
        {"ring", "tree", "doubling", "halving", "two_shot", "star", "chain"}) {
     const std::vector<int> all = sizes(algorithm.size());

@@ -207,10 +207,9 @@ def each_test(machine, program, *chosen, **variables):
 
 
 def skips_what_needs_the_fake(machine):
-    """Over a driver that is not known as the fake, as a real one, every test that would control it
-    must be skipped: the others would abort here. The fake has one GPU, so a second is not taken for
-    granted either. Of these tests --quick draws one in ten, because those that are not skipped
-    run."""
+    """Runs tests over the fake driver as if it were a real one. A test that controls the fake must
+    be skipped: it would abort here. There is one GPU, so no test may count on a second. Tests that
+    are not skipped run, so --quick draws one in ten."""
     skipped = 0
     # [bits] takes long, and controls nothing.
     for program, *which in ("test_device",), ("test_bn", "[gpu],[places]"), ("test_gpu", "~[bits]"), ("test_grad", "[gpu],[devices]"), ("test_table", "two levels on GPUs*"):

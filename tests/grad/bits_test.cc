@@ -37,7 +37,7 @@ struct StepPlan {
   bool on_stream = true;
 };
 
-// The same for every form.
+// What the ranks do, the same in every form.
 struct Script {
   Model model;
   GradientOptions options;
@@ -88,7 +88,7 @@ void run_plan(Trainer& trainer, const Script& script, const Form& form, const St
   trainer.settle();
 }
 
-// By rank.
+// Runs the script in one form. Returns the records of all ranks.
 std::vector<Record> records_of(const Script& script, const Form& form) {
   GradientOptions options = script.options;
   options.norms = true;
@@ -112,12 +112,12 @@ std::vector<Record> records_of(const Script& script, const Form& form) {
       records[own].norms.push_back(trainer.buckets.norm());
       records[own].norms.push_back(trainer.buckets.clip_factor(0.1));
     }
-    c.barrier().wait();  // an operation that a stream has joined has its end only here
+    c.barrier().wait();  // ends the operations that only a stream has joined
   });
   return records;
 }
 
-// Where two records differ first; empty where they do not.
+// Names the first place where two records differ; empty if they do not.
 std::string difference(const Record& one, const Record& other, std::size_t parameters) {
   for (std::size_t i = 0; i < one.gradients.size(); ++i)
     if (i >= other.gradients.size() || one.gradients[i] != other.gradients[i])
@@ -125,7 +125,7 @@ std::string difference(const Record& one, const Record& other, std::size_t param
   return one.norms == other.norms ? "" : "a norm";
 }
 
-// number: of the row in its table. Where there is a GPU a run has every third row.
+// number: the row of its table. Where there is a GPU, the smaller sets run a third of the rows.
 void expect_same_bits(std::uint64_t number, const Script& script, const std::vector<Form>& forms) {
   if (devices().size() > 1 && !drawn(number, std::max(effort(), 33))) return;
   INFO("row " << number << " with RONDO_TEST_SEED=" << test_seed());

@@ -23,7 +23,7 @@ constexpr double rest(int rank) {
   return rank + 0.5;
 }
 
-// What an element of a gradient is that some rank has given.
+// Returns what an element of a gradient must be if some rank has given it.
 double sum_of(const Drawn& drawn, const std::vector<double>& shares, std::size_t step,
               std::size_t parameter, std::size_t element) {
   double sum = 0;

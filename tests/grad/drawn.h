@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps of gradient buckets that a seed draws: models, options, weights, unused gradients, orders
-// of readiness, ways of giving gradients. A plain sum checks them.
+// Draws steps of gradient buckets from a seed: models, options, weights, unused gradients, orders
+// of readiness, ways of giving gradients. A plain sum checks the results.
 #pragma once
 
 #include "grad/trainer.h"
@@ -12,7 +12,7 @@ namespace rondo::testing {
 // All ranks draw the same.
 struct Drawn {
   explicit Drawn(std::uint64_t its_seed);
-  // For a few ranks among faults of GPUs: large tensors, and values of which every sum is exact.
+  // For a few ranks whose GPUs have faults: large tensors, and values whose sums are all exact.
   static Drawn exact(std::uint64_t seed, int size);
 
   double weight(std::size_t step, int rank) const;
@@ -32,8 +32,8 @@ struct Drawn {
 };
 
 void run_drawn_step(Trainer& trainer, const Drawn& drawn, std::size_t step, int rank);
-// Throws std::runtime_error unless gradients are what the ranks have given, and exact sums have the
-// norm that follows from them.
+// Throw std::runtime_error unless the gradients follow from what the ranks have given, and, where
+// sums are exact, the norm follows from them.
 void check_drawn_step(Trainer& trainer, const Drawn& drawn, std::size_t step, int rank);
 void check_drawn_norm(const Trainer& trainer, const Drawn& drawn, std::size_t step);
 

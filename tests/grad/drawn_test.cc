@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drawn steps over links that delay and split.
+// Runs drawn steps over links that delay and split frames.
 #include "grad/drawn.h"
 #include "catch.h"
 #include "support/effort.h"
@@ -26,7 +26,7 @@ TEST_CASE("drawn steps give what one process would have", "[devices]") {
         run_drawn_step(trainer, steps, step, rank);
         check_drawn_step(trainer, steps, step, rank);
       }
-      c.barrier().wait();  // an operation that a stream has joined has its end only here
+      c.barrier().wait();  // ends the operations that only a stream has joined
     });
   }
 }

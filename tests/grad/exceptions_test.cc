@@ -51,7 +51,7 @@ TEST_CASE("an exception in any phase of a step") {
   const Phase phase = GENERATE(Phase::before_the_others, Phase::no_bucket_under_way,
                                Phase::between_buckets, Phase::local);
   check_told(settings(), "", [&](GradientBuckets& buckets, Communicator& c, int rank) {
-    // Where rank 1 never comes.
+    // Rank 1 never comes to this barrier.
     if (phase == Phase::before_the_others && rank != 1) c.barrier(urgent).wait();
     std::optional<GradientBuckets::Accumulation> accumulation;
     if (phase == Phase::local) accumulation.emplace(buckets);

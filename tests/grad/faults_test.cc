@@ -245,8 +245,8 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
   GradientOptions options = small_buckets(256);
   options.deadline = std::chrono::milliseconds{300};
   run_buckets(over_each(), model, options, [&](auto& buckets, auto& c, int rank) {
-    if (rank == 1) {  // its buckets, and what may be under way in them, end when the
-                      // others have given up
+    if (rank == 1) {
+      // Keeps its buckets, and what may be under way in them, until the others have given up.
       while (message_of([&] { c.barrier({.priority = Priority::urgent}).wait(); }) == "no error") {
       }
       return;

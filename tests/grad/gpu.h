@@ -18,7 +18,7 @@ inline void have_kernels() {
   if (FakeCuda::needs_kernels()) register_device_kernels(FakeCuda());
 }
 
-// Ranks whose GPUs have the kernels.
+// A setup for ranks with GPUs that have the kernels.
 inline Setup gpu_setup(int size = 2) {
   have_kernels();
   Setup setup;

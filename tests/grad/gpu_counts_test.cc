@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients outside of buckets, in memory of a GPU: their norm comes after the stream that makes
-// them.
+// Tests norms of gradients outside of buckets in GPU memory: each comes after the stream that makes
+// the gradients.
 #include <cmath>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model whose gradients are drawn, a check of their averages, and what most tests begin with.
+// A model whose gradients are drawn, checks of their averages, and the setup of most tests.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class Model {
   void write(Buffer view, std::size_t step, int rank, std::size_t parameter,
              double times = 1) const;
   Bytes gradient(std::size_t step, int rank, std::size_t parameter) const;
-  // Bytes as a gradient of this parameter.
+  // Returns a view of bytes as a gradient of this parameter.
   Buffer view(Bytes& bytes, std::size_t parameter) const {
     return {bytes.data(), count(parameter), tensors_[parameter].type};
   }
@@ -56,15 +56,15 @@ Bytes bytes_of(const Buffer& buffer);
 std::vector<Bytes> all_bytes(const GradientBuckets& buckets);
 
 Setup ranks(int size = 3, Over over = Over::mem);
-// The same over mem, tcp and shm: three runs of the test case.
+// Generates ranks() over mem, tcp and shm: the test case runs three times.
 Setup over_each(int size = 3);
-// Both caps.
+// Options with this cap for the first bucket and for the others, in bytes.
 GradientOptions small_buckets(std::size_t cap = 64);
 
 // Checks that no rank throws. Each makes buckets of the model in host memory and calls the body.
 void run_buckets(const Setup& setup, const Model& model, const GradientOptions& options,
                  const std::function<void(GradientBuckets&, Communicator&, int rank)>& body);
-// The same without buckets.
+// Checks that no rank throws. Each calls the body.
 void run_each(const Setup& setup, const std::function<void(Communicator&, int rank)>& body);
 
 void all_ready(GradientBuckets& buckets);
@@ -76,13 +76,13 @@ void run_step(GradientBuckets& buckets, const Model& model, std::size_t step, in
 // precision of its type.
 void expect_gradients(const GradientBuckets& buckets, const Model& model, std::size_t step,
                       std::span<const double> weights, double factor);
-// The mean of three ranks.
+// Calls expect_gradients() for the mean of three ranks.
 void expect_means(const GradientBuckets& buckets, const Model& model, std::size_t step);
 
 // Returns the text of the rondo::Error that the function throws, which must have this code; "no
 // error" if it throws nothing.
 std::string error_of(Errc code, const std::function<void()>& function);
-// The same for an Error of any code.
+// Like error_of(), but for an Error of any code.
 std::string message_of(const std::function<void()>& function);
 void expect_contains(const std::string& text, std::string_view part);
 // Throws std::runtime_error unless the function throws Error(invalid_argument) with this text.

@@ -13,8 +13,8 @@
 namespace rondo::testing {
 namespace {
 
-// Only one rank has the infinite element. In the wire type overflow may cause it. On a GPU the host
-// waits for nothing before it asks.
+// Only one rank has the infinite element. With a wire type, an overflow may cause it. On a GPU the
+// host asks without waiting for anything first.
 TEST_CASE("a gradient that is infinite or NaN on one rank is found on all, and clip() leaves it",
           "[devices]") {
   const double bad = GENERATE(HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN());
@@ -22,7 +22,7 @@ TEST_CASE("a gradient that is infinite or NaN on one rank is found on all, and c
       GENERATE(table<std::size_t, std::size_t>({{0, 150}, {1, 8}, {2, 64}, {4, 4100}, {5, 32}}));
   const bool wire = GENERATE(false, true);
   const Device device = GENERATE(from_range(devices()));
-  // On a GPU a run has every third row.
+  // On a GPU the smaller sets run a third of the rows.
   const std::uint64_t number = 6 * where + (wire ? 3 : 0) + (std::isnan(bad) ? 2 : bad < 0 ? 1 : 0);
   if (device == Device::gpu && !drawn(number, std::max(effort(), 33))) return;
   INFO("row " << number << " with RONDO_TEST_SEED=" << test_seed());

@@ -10,7 +10,7 @@
 namespace rondo::testing {
 namespace {
 
-// The bytes show rank, parameter and place.
+// Returns bytes that depend on rank, parameter and position.
 Bytes values_of(int rank, std::size_t parameter, std::size_t bytes) {
   Bytes values(bytes);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -65,7 +65,7 @@ TEST_CASE("broadcast_parameters gives every rank the values of the root", "[devi
       Values values(c, device);
       const std::uint64_t before = c.statistics().operations;
       broadcast_parameters(c, values.parameters, root);
-      // Three or five large ones, and a pack or two of small ones.
+      // Three or five large values have an operation each; small ones take a pack or two.
       const std::uint64_t operations = c.statistics().operations - before;
       expect(operations <= (device == Device::gpu ? 6 : 8),
              std::to_string(operations) + " operations");

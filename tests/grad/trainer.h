@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank has its gradients: in host memory, or on a GPU. A test that is about both is one
+// Runs the steps of a rank whose gradients are in host memory or on a GPU. A test of both is one
 // table over devices().
 #pragma once
 
@@ -17,14 +17,14 @@ namespace rondo::testing {
 enum class Device { host, gpu };
 // Host memory, and a GPU where there is one: of the fake driver, or a real one.
 std::vector<Device> devices();
-// What Parameter::device is there: each rank has a GPU, in turn.
+// Returns Parameter::device for this rank. Ranks get the GPUs in turn.
 int device_of(Device device, int rank);
 
 // The steps of a rank. On a GPU there are two streams: every second gradient is made on the other
 // one, and the host waits for nothing but what a test reads.
 class Trainer {
  public:
-  // Collective. patience: for the streams, so that a test of faults ends.
+  // Collective. patience: how long settle() waits for the streams, so that a test of faults ends.
   Trainer(Communicator& c, Device device, const Model& model, const GradientOptions& options,
           std::chrono::milliseconds patience = std::chrono::minutes{1});
 
@@ -34,9 +34,9 @@ class Trainer {
   void begin(StepOptions options = {});
   // Makes a gradient in the view, or elsewhere if it is to be copied, and says that it is ready.
   void give(std::size_t parameter, const Bytes& gradient, bool copy = false);
-  // on_stream: with finish_on(), on a GPU.
+  // on_stream: calls finish_on() on a GPU, instead of finish().
   void finish(bool on_stream = true);
-  // begin, gradients of the model in reverse order, finish.
+  // Does begin, gives the gradients of the model in reverse order, and does finish.
   void step(const Model& model, std::size_t step, const StepOptions& options = {});
   void clip(double most);
   // The values lie where the gradients do, on a GPU `shift` bytes behind the start of their memory.

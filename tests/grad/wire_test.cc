@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients that travel in a shorter type. As f16 they keep their digits, however small or large
-// they are.
+// Tests gradients that travel in a shorter type. As f16 they keep their digits, however small or
+// large they are.
 #include <cmath>
 #include <utility>
 
@@ -19,7 +19,7 @@ GradientOptions options_of(DType wire, Averaging averaging, bool feedback = fals
   return options;
 }
 
-// What three ranks with weights 1, 2 and 3 make of an element.
+// Returns the average of an element over three ranks with weights 1, 2 and 3.
 double average_of(const Model& model, Averaging averaging, std::size_t step, std::size_t parameter,
                   std::size_t element) {
   double sum = 0;
@@ -135,8 +135,8 @@ TEST_CASE("what rounding has taken stays with its gradient when buckets start in
   const Model model = Model::of({8, 24, 40});
   run_buckets(ranks(), model, options_of(DType::bf16, Averaging::sum, true),
               [&](auto& buckets, auto&, int rank) {
-                const double losses[] = {
-                    0.001, 0.002, 0.003};  // of 1: less than half of what bf16 can tell there
+                // Less than half of the last digit of 1 in bf16.
+                const double losses[] = {0.001, 0.002, 0.003};
                 for (std::size_t step = 0; step < 2; ++step) {
                   buckets.begin_step();
                   for (std::size_t i = 0; i < model.size(); ++i) {

@@ -59,7 +59,7 @@ class Killed(FaultCase):
 
 
 class Vanished(FaultCase):
-    """The tests of its subclasses wait, so they run at once."""
+    """Faults that the ranks notice only after a wait, so the subclasses run at the same time."""
 
     def assert_gone(self, job: Job, victim: int, stopped: bool = False) -> None:
         """All ranks that are not stopped end. The others name the victim, and the victim names the
@@ -125,7 +125,7 @@ class OwnInterface(Vanished):
 class ComesBack(FaultCase):
     def test_a_link_that_comes_back_in_time_costs_time_alone(self):
         """A rank waits a second for the carrier of its own interface. Here it is stopped until that
-        second is over, like a rank on a busy host, and then learns of the carrier."""
+        second is over, like a rank on a busy host, and then learns that the carrier is back."""
         with self.under_way(self.network, by_host(4, 1), operations=1, RONDO_DEADLINE="60") as job:
             second = time.monotonic() + 1
             self.network.cut(3)

@@ -10,7 +10,7 @@ from stage import Run, Stage, enter
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from cases import draws  # noqa: E402
 
-# In change each example is started once, and which of its ends it has is drawn.
+# In the set change each example is started once, with one of its ends, which the seed draws.
 one_end = draws(1, "test_passed", "test_missed", "test_killed")
 
 # One row of 256 KiB, both forms, and a threshold that a link of 1 Gbit/s reaches even on a busy

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks which folder may include which, and the few other rules that a program can check. Each folder
-has a row in tests/suites.txt, which says what tests it.
+"""Checks which folder may include which, that each folder has a row in tests/suites.txt, and the
+few other rules that a program can check.
 
     layers.py ROOT      prints each violation as path:line: problem and remedy; exit status 1 if any
 

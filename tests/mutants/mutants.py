@@ -4,7 +4,7 @@
     mutants.py --check
     mutants.py --build FOLDER [--count N] [--seed S] [--only NAME...] [--results FILE] [--set own|change|all]
 
-A mutant is a file NAME.mutant beside this one: one small defect, its place, and why it is one.
+A mutant is a file NAME.mutant beside this one: one small defect, its place, and why it is a defect.
 
     file: transports/tcp/link.cc
     suites: transports issues
@@ -13,17 +13,17 @@ A mutant is a file NAME.mutant beside this one: one small defect, its place, and
     - the old line
     + the new line
 
-The old lines with their context stand exactly once in the file; indentation does not count.
+The old lines with their context occur exactly once in the file; indentation does not count.
 `suites` are names of tests, with _ for a space, or folders of tests/: those that notice the defect
-soonest come first. A line `survives: REASON` says that no test can notice it.
+soonest come first. A line `survives: REASON` says why no test can notice it.
 
---check says whether each place is there. --build makes a copy of the tree in FOLDER and never
-changes the tree itself. There it puts in one mutant after the other, builds only the programs of
-its suites, and runs them until one test fails. When none does, all other tests run, but not with
---set own; with --set all, all tests run with all their cases in the end. A test that takes far
-longer than without the mutant has failed too. Results go to a file, so a run that was stopped goes
-on. A mutant passes when a test notices it, or when it survives as expected; it fails, and
-the exit status is 1, also when it has no place or does not compile.
+--check fails if the place of a mutant does not exist. --build copies the tree to FOLDER and never
+changes the tree itself. In the copy it puts in one mutant after the other, builds only the programs
+of its suites, and runs them until a test fails. If none fails, all other tests run, except with
+--set own. With --set all, all tests then run once more with all their cases. A test that takes far
+longer than without the mutant counts as failed. Results go to a file, so a run that was stopped can
+go on. A mutant passes if a test notices it, or if it survives as expected. Otherwise it fails, also
+if it has no place or does not compile, and the exit status is 1.
 """
 
 import argparse
@@ -41,10 +41,10 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# One changed source is compiled with seven others: as separate sources the library takes far
-# longer to build once, and a mutant gains a few seconds only.
+# Unity files of eight sources: with separate sources the first build takes far longer, and each
+# mutant gains only a few seconds.
 OPTIONS = ["-Dunity=on", "-Dunity_size=8", "-Doptimization=1", "-Ddebug=false", "-Dbench=false", "-Dcuda=disabled"]
-# These build the whole tree again, start virtual machines, or ask where the mutants are.
+# These build the whole tree again, start virtual machines, or check the places of mutants.
 NEVER = {"install", "vm", "mutants"}
 KEYS = {"file", "suites", "why", "survives"}
 
@@ -95,7 +95,7 @@ class Mutant:
 
 
 def read_mutants(root, folder):
-    """All mutants, and the problems of those that cannot be read or have no place."""
+    """All mutants that can be read, and the problems of those that cannot or have no place."""
     mutants, problems = [], []
     for path in sorted(folder.glob("*.mutant")):
         try:
@@ -120,7 +120,7 @@ class Tree:
         self.make("build.ninja")
         targets = self.introspect("--targets")
         self.targets = {target["id"]: target["filename"] for target in targets}
-        # Those in C++ are of Catch2, which can end at the first failure.
+        # The programs in C++ use Catch2, which can stop at the first failure.
         self.catch_programs = {target["name"] for target in targets if target["type"] == "executable" and target["name"].startswith("test_")
                                and not any(group.get("language") == "c" for group in target["target_sources"])}
         self.tests = [test for test in self.introspect("--tests") if self.folder(test) not in NEVER]
@@ -226,7 +226,7 @@ def case_that_failed(text):
 
 
 def judge(tree, mutant, cases):
-    """One line of the results."""
+    """Tries a mutant; returns its line of the results."""
     place = tree.source / mutant.file
     before = place.read_text(encoding="utf-8")
     groups = [tree.chosen(suite) for suite in mutant.suites]
@@ -255,11 +255,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", type=pathlib.Path, metavar="FOLDER")
-    parser.add_argument("--count", type=int, metavar="N", help="draw so many mutants")
+    parser.add_argument("--count", type=int, metavar="N", help="try only N mutants, which the seed draws")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--jobs", type=int, metavar="N", help="of the build at once")
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many jobs a build runs at a time")
     parser.add_argument("--set", choices=["own", "change", "all"], default="change")
     options = parser.parse_args()
     root = HERE.parent.parent
@@ -274,7 +274,7 @@ def main():
         print(f"{len(mutants)} mutants have their places")
         return 0
 
-    # So that a test that runs is ended, and the source is restored.
+    # SIGTERM must end the test that runs and restore the source, which the finally clauses do.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.build.resolve()
     tree = Tree(root, folder, options.seed, options.jobs)

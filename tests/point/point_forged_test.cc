@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames that no correct peer sends. Their headers are refused, whatever they say.
+// Tests that the headers of frames that no correct peer sends are refused, with their cause.
 #include "catch.h"
 #include "point/played_peers.h"
 

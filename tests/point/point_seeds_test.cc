@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs batches and receives from any rank by seed: whatever the network does, every message arrives
-// as it was sent, or every rank ends with the same cause, and soon. RONDO_TEST_ONLY=N runs one seed
+// as it was sent, or every rank ends with the same cause, and soon. RONDO_TEST_ONLY=N runs seed N
 // alone.
 #include <algorithm>
 #include <atomic>

@@ -72,7 +72,8 @@ class Case(unittest.TestCase):
     """A test case that runs ranks."""
 
     def run_one_of(self, *ways):
-        """In change one of these ways is drawn: a number of ranks, a function, and variables."""
+        """Runs one of these ways, which the seed draws; in the set all, every one. A way is a
+        number of ranks, a function, and variables."""
         for size, function, variables in drawn_of(ways):
             self.run_ranks(size, function, **variables)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults by seed. Whatever the network does, every rank soon ends with the right result, or with
-// the same cause as the others. RONDO_TEST_ONLY=N plays only that seed.
+// the same cause as the others. RONDO_TEST_ONLY=N plays only seed N.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -50,7 +50,7 @@ TEST_CASE("faults by seed") {
         }
       },
       std::chrono::seconds{500}));
-  // Three quarters of the seeds have a cut or a flip, which not every one reaches.
+  // Three quarters of the seeds have a cut or a flip, but not every run gets as far as that.
   CHECK(failed > played / 4);
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests that mostly wait at once, in threads.
+"""Runs tests that mostly wait at the same time, in threads.
 
-A process whose preexec_fn is end_with_parent ends with the thread that started it. The threads here
-live as long as the run."""
+The threads live as long as the run: a process whose preexec_fn is end_with_parent ends with the
+thread that started it."""
 
 import concurrent.futures
 import unittest
@@ -11,7 +11,7 @@ from cases import few_cases
 
 
 class Record(unittest.TestResult):
-    """Keeps what a test tells its result, for repeat(): a result is made for one thread."""
+    """Records what a test tells its result. repeat() tells the real one, on one thread."""
 
     TOLD = ("startTest", "stopTest", "addSuccess", "addError", "addFailure", "addSkip", "addSubTest", "addExpectedFailure",
             "addUnexpectedSuccess", "addDuration")
@@ -29,7 +29,7 @@ class Record(unittest.TestResult):
 
 
 class AtOnce(unittest.TestSuite):
-    """Runs its suites in so many threads; with a sanitizer, where all of them compute, in one."""
+    """Runs its suites in `workers` threads; with a sanitizer, where all of them compute, in one."""
 
     def __init__(self, workers: int, suites):
         super().__init__(suites)
@@ -48,14 +48,14 @@ class AtOnce(unittest.TestSuite):
 
 
 def by_test(workers: int):
-    """load_tests of a script: every test by itself. No class may have fixtures."""
+    """The load_tests of a script whose tests run at the same time. No class may have setUpClass."""
     def load_tests(_loader, tests, _pattern):
         return AtOnce(workers, (unittest.TestSuite([test]) for case in tests for test in case))
     return load_tests
 
 
 def by_class(workers: int):
-    """load_tests of a script: the tests of a class one after the other, the classes at once."""
+    """The load_tests of a script whose classes run at the same time, the tests of each in turn."""
     def load_tests(_loader, tests, _pattern):
         return AtOnce(workers, tests)
     return load_tests

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cases a script runs: the twin of effort.h, with the same variables. RONDO_TEST_CASES chooses
-the set: "change" (the default), "all", or in builds with a sanitizer "few" and "all few", which are
-one for scripts. RONDO_TEST_SEED draws the cases of the smaller sets. Runs with successive seeds have
+"""Decides which cases a script runs, as effort.h does in C++. RONDO_TEST_CASES names the set:
+"change" (the default) or "all", and in builds with a sanitizer "few" or "all few", which are the
+same for scripts. RONDO_TEST_SEED draws the cases of the smaller sets. Successive seeds draw
 different cases, and together all of them."""
 
 import os
@@ -23,7 +23,7 @@ def all_cases() -> bool:
 
 
 def test_seed() -> int:
-    """1 where none is given."""
+    """RONDO_TEST_SEED, or 1 if it is not set."""
     return int(os.environ.get("RONDO_TEST_SEED", "1"))
 
 
@@ -33,7 +33,7 @@ def effort() -> int:
 
 
 def mix_hash(hash_so_far: int, value: int) -> int:
-    """As in base/mix.h."""
+    """The same hash as in base/mix.h."""
     mixed = (hash_so_far ^ value) + 0x9e3779b97f4a7c15 & WORD
     mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9 & WORD
     mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb & WORD
@@ -41,7 +41,7 @@ def mix_hash(hash_so_far: int, value: int) -> int:
 
 
 def drawn(number: int, percent: int | None = None) -> bool:
-    """Whether this run has case `number` of a table, of which it has `percent` percent."""
+    """Whether this run has case `number` of a table of which it runs `percent` percent."""
     percent = effort() if percent is None else percent
     if percent >= 100:
         return True
@@ -50,20 +50,20 @@ def drawn(number: int, percent: int | None = None) -> bool:
 
 
 def drawn_of(cases, count: int = 1) -> list:
-    """`count` of these cases, in their order; with "all", all of them. N / count successive seeds
-    have all of N cases."""
+    """`count` of these cases, in their order; in the set "all", all of them. N / count successive
+    seeds, rounded up, draw all of N cases."""
     cases = list(cases)
     if all_cases() or count >= len(cases):
         return cases
-    # Neighbours in a table are alike, so they are dealt out in another order, the same in all runs.
+    # Neighbours in a table are alike, so the cases are first shuffled, in the same way in all runs.
     mixed = sorted(range(len(cases)), key=lambda number: mix_hash(len(cases), number))
     chosen = {mixed[(test_seed() * count + number) % len(cases)] for number in range(count)}
     return [case for number, case in enumerate(cases) if number in chosen]
 
 
 def draws(count: int, *names: str):
-    """A decorator that leaves a TestCase `count` of these tests, or of all its own. A test that the
-    command line names stays."""
+    """A decorator that keeps `count` of these tests of a TestCase, by default of all its tests. A
+    test that the command line names is kept too."""
     def choose(case):
         tests = [name for name in names or vars(case) if name.startswith("test") and name in vars(case)]
         kept = drawn_of(tests, count)

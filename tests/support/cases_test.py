@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a script draws: successive seeds have all cases, and a script draws as a program does."""
+"""Tests what scripts draw: successive seeds draw all cases, and scripts draw as programs do."""
 
 import os
 import unittest

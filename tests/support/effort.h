@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which cases of a large table this run has. RONDO_TEST_CASES is the set: "change" (the default),
-// "all", or in builds with a sanitizer "few" and "all few". RONDO_TEST_SEED draws cases. Runs with
-// successive seeds have different cases, and together all of them.
+// Decides which cases of a large table a run has. RONDO_TEST_CASES names the set: "change" (the
+// default) or "all", and in builds with a sanitizer "few" or "all few". RONDO_TEST_SEED draws the
+// cases. Successive seeds draw different cases, and together all of them.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@ inline std::string_view case_set() {
   if (const char* text = std::getenv("RONDO_TEST_CASES")) return text;
   return RONDO_SANITIZED ? "few" : "change";
 }
-// Small cases, and few of them: a sanitizer makes each slow.
+// Whether the run has only small cases, and few of them, because a sanitizer makes each slow.
 inline bool few_cases() {
   return case_set().ends_with("few");
 }
 inline bool whole_set() {
   return case_set().starts_with("all");
 }
-// 1 where none is given.
+// Returns RONDO_TEST_SEED, or 1 if it is not set.
 inline std::uint64_t test_seed() {
   const char* text = std::getenv("RONDO_TEST_SEED");
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
-// The percentage of their cases that large tests run.
+// Returns the percentage of their cases that large tests run.
 inline int effort() {
   return few_cases() ? 2 : whole_set() ? 100 : 20;
 }
-// Whether this run has case `number` of a table, of which it has `percent` percent: each number is
-// in one of 100 / percent runs with successive seeds.
+// Whether this run has case `number` of a table of which it runs `percent` percent. Exactly one of
+// 100 / percent runs with successive seeds has it.
 inline bool drawn(std::uint64_t number, int percent = effort()) {
   if (percent >= 100) return true;
   const auto runs = static_cast<std::uint64_t>(100 / percent);
   return base::mix_hash(runs, number) % runs == test_seed() % runs;
 }
-// All of the choices, or the one whose turn it is in this run. Rows of a table differ in whose turn
-// it is.
+// Returns all choices in the whole set. Otherwise returns one of them, which depends on the seed
+// and on the row of the table.
 template <class T>
 std::vector<T> in_turn(const std::vector<T>& choices, std::uint64_t row = 0) {
   if (whole_set()) return choices;

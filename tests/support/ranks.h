@@ -48,9 +48,9 @@ void expect(bool good, Message message) {
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 
-// A barrier for the ranks of a run, which may be used again. A rank that has failed does not come:
-// after half of the time that run_ranks gives, the others throw std::runtime_error, so that the run
-// ends with what the failed rank said. Thread-safe.
+// A barrier for the ranks of a run. It can be used again. If a rank has failed and does not come,
+// the others throw std::runtime_error after half of the limit of run_ranks. So the run ends, with
+// the message of the failed rank. Thread-safe.
 class RankBarrier {
  public:
   explicit RankBarrier(int size) : size_(size) {}

@@ -146,7 +146,7 @@ void Trial::place_at(std::byte* memory) {
   }
 }
 
-// From where the buffers were placed.
+// Copies the buffers back from where they were placed.
 void Trial::fetch() {
   for (auto [buffer, placed] : {std::pair(&in_, placed_in_), std::pair(&out_, placed_out_)}) {
     if (placed == nullptr) continue;

@@ -44,12 +44,13 @@ class Trial {
   // Moves the buffers to the GPU. problem() and damage() then look at them there. The copier must
   // outlive the trial.
   void place_on(GpuCopier& copier);
-  // The same, into memory that the caller keeps: bytes() at least, of the GPU or of the host.
+  // Moves the buffers into memory that the caller keeps, of the GPU or of the host. It must have at
+  // least bytes().
   void place_at(GpuCopier& copier, device::Address memory);
   void place_at(std::byte* memory);
   std::size_t bytes() const noexcept { return in_.size() + out_.size(); }
   void start(Communicator& communicator);
-  // What start() gives to the call, besides the scale and the priority of the case.
+  // The options of the call. start() sets the scale and the priority of the case.
   OpOptions& options() noexcept { return options_; }
   Work& work() noexcept { return work_; }
   // Returns what is wrong after a successful call; empty when nothing is.

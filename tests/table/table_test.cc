@@ -113,7 +113,7 @@ class List {
           add(what);
         }
   }
-  // Those collectives that the draw has left out, once each.
+  // Adds each collective that the draw has left out, once.
   void add_missing(std::size_t count) {
     for (const Collective operation : collectives) {
       const auto has = [=](const Case& one) { return one.operation == operation; };

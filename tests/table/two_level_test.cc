@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests two-level algorithms whose ranks of a host share memory: of the host, or of their GPUs.
-// They sum and copy there, in windows and slots, and only frames go between hosts. table_test.cc
-// runs every type.
+// Tests two-level algorithms where the ranks of a host share memory: of the host, or of their GPUs.
+// The ranks sum and copy there, in windows and slots, and only frames go between hosts.
+// table_test.cc runs every type.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -40,7 +40,8 @@ bool possible(Device device) {
   return true;
 }
 
-// hosts: by rank. segment_bytes 0: as the planner wants it. On GPUs over shm, also between hosts.
+// hosts: by rank. segment_bytes: 0 leaves the choice to the planner. On GPUs even the hosts are
+// joined by shm.
 Setup setup_of(Device device, const std::vector<int>& hosts, std::size_t segment_bytes = 0) {
   Setup setup;
   setup.size = static_cast<int>(hosts.size());
@@ -57,7 +58,7 @@ Setup setup_of(Device device, const std::vector<int>& hosts, std::size_t segment
   return setup;
 }
 
-// A rank that makes calls on memory of the host or of its GPU. Several are under way at a time.
+// Makes the calls of a rank, on memory of the host or of its GPU. Up to in_flight are under way.
 class Caller {
  public:
   static constexpr std::size_t in_flight = 9, slot_bytes = 1 << 20;
@@ -69,8 +70,8 @@ class Caller {
         window_(where == Where::windows || (where == Where::mixed && c.rank() % 2 == 0)) {
     if (window_) slots_ = allocate(in_flight * slot_bytes);
   }
-  // A call that has not started. It has a slot of one window, or a window of its own: memory is
-  // mapped while calls run.
+  // Returns a call that has not started. With windows, it has a slot of one window or a window of
+  // its own, so memory is mapped while calls run.
   Trial& add(const Case& what) {
     Entry& entry = entries_.emplace_back();
     entry.trial = std::make_unique<Trial>(what, c_.rank(), c_.size());
@@ -98,7 +99,7 @@ class Caller {
     start(what);
     finish();
   }
-  // On GPUs: until the ranks of each host have mapped memory and slots of each other.
+  // On GPUs, makes calls until the ranks of each host have mapped each other's memory and slots.
   void warm_up() {
     for (const Priority priority : {Priority::bulk, Priority::urgent})
       for (int i = 0; on_ != nullptr && i < 25; ++i)
@@ -142,7 +143,7 @@ void on_ranks(Device device, const Setup& setup,
   run_communicators(setup, "two levels", [&](Communicator& c, int) { function(c, nullptr); });
 }
 
-// Every rank's message; empty where it got none. Calls may fail with this code only.
+// Returns every rank's message; empty if it got none. With a code, calls may fail only with it.
 std::vector<std::string> errors_of(Device device, const Setup& setup, std::optional<Errc> code,
                                    const std::function<void(Communicator&, OnGpu*)>& function) {
   std::vector<std::string> messages(static_cast<std::size_t>(setup.size));
@@ -165,7 +166,7 @@ void check_contains(const std::string& message, const std::string& part) {
 constexpr Collective on_blocks[] = {Collective::all_gather, Collective::reduce_scatter,
                                     Collective::all_gather_v, Collective::reduce_scatter_v};
 
-// op, scale and priority take turns.
+// Returns the cases of a run, in which op, scale and priority take turns.
 std::vector<Case> every_case(Device device) {
   const bool on_host = device == Device::host;
   const std::size_t large = !on_host ? 30'011 : few_cases() ? 5'011 : 40'011;
@@ -191,8 +192,8 @@ std::vector<Case> every_case(Device device) {
   return cases;
 }
 
-// Runs in "change" and "few" have a part of the layouts, places and segments, so many runs with
-// successive seeds all of them.
+// In the smaller sets a run has one of `runs` parts of the layouts, places and segments. Successive
+// seeds have all parts.
 void check_every_operation(Device device) {
   if (!possible(device)) return;
   const std::vector<std::vector<int>> layouts{{0, 0, 1, 1},
@@ -239,7 +240,7 @@ TEST_CASE("two levels on GPUs: every operation, in windows, elsewhere and mixed"
   check_every_operation(Device::gpu);
 }
 
-// An all_reduce sends its rails round the hosts: 2(H-1) frames for each slice of a segment. Each
+// An all_reduce sends its rails round the hosts: 2(H - 1) frames for each slice of a segment. Each
 // block takes H - 1 hops. Nothing goes to other ranks of the host.
 TEST_CASE("two levels: frames go between hosts only") {
   const std::vector<int> hosts{0, 0, 0, 1, 1, 1, 2, 2};
@@ -286,9 +287,9 @@ TEST_CASE("two levels: a mean of large f16 does not overflow on its way") {
   CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, {0, 0, 0, 1}), means));
 }
 
-// What some ranks call in place of the others' call with a count of 100. Where a host sums and
-// copies at once, its ranks that sum do not see the posts of those that copy, and each rank meets
-// its own like on the other host: no frame and no post shows the difference.
+// Some ranks call `odd` with `count` while the others call `all` with a count of 100. If ranks of a
+// host sum while others copy, those that sum do not see the posts of those that copy. If the ranks
+// of the other host do the same, no frame and no post shows the difference.
 struct Mistake {
   Collective all, odd;
   std::size_t count;
@@ -400,7 +401,7 @@ TEST_CASE("two levels on GPUs: a stream that has not reached the call is named",
   }
 }
 
-// No rank, on either host, ends its call while one has not begun.
+// No rank, on either host, ends its call before every rank has begun it.
 TEST_CASE("two levels: no call on blocks ends before all ranks have called") {
   const Collective operation = GENERATE(from_range(std::begin(on_blocks), std::end(on_blocks)));
   const std::size_t count = GENERATE(as<std::size_t>{}, 0, 40'000);

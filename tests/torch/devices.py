@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests over a table of devices: the processor, and GPUs where the module `gpus` is found. It is
-gpus.cc over the fake CUDA driver, and real/gpus.py on real GPUs.
+"""Runs the same tests on the processor and, where the module `gpus` is found, on GPUs. The module
+is gpus.cc over the fake CUDA driver, and real/gpus.py on real GPUs.
 
     @each_device
     class Sums(DeviceTest):
@@ -55,7 +55,7 @@ class DeviceTest(RankTest):
         return gpus.to_gpu(tensor, self.gpu) if self.on_gpu else tensor
 
     def values(self, tensor):
-        """What the current stream finds."""
+        """The values that the current stream finds, in host memory."""
         if not tensor.is_cuda:
             return tensor
         gpus.synchronize(tensor.device.index)
@@ -78,7 +78,7 @@ class GpuTest(DeviceTest):
 
 
 def each_device(tests):
-    """Makes from a class of tests on the processor another, with the same tests, on GPUs."""
+    """Decorates a class of tests on the processor: adds a class that runs them on GPUs."""
     if gpus is not None:
         module = sys.modules[tests.__module__]
         name = tests.__name__ + "OnGpus"
@@ -87,7 +87,7 @@ def each_device(tests):
 
 
 def each_device_of_torch(tests):
-    """The same for tests that run kernels of torch: the fake has none."""
+    """each_device for tests that run torch's own kernels, which the fake does not have."""
     return each_device(tests) if REAL_GPUS else tests
 
 

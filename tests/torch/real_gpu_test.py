@@ -5,9 +5,9 @@ does not allow.
 
     real_gpu_test.py [NAME...]      as unittest: RealGpu.test_capture_is_refused
 
-It needs a GPU, torch for CUDA, and the package `rondo` built for it. It also runs the rows for GPUs
-of the other tests (devices.py) there, as far as they do not control the driver. A test may take
-RONDO_TEST_LIMIT seconds (default 60).
+It needs a GPU, torch for CUDA, and the package `rondo` built for it. It also runs the
+tests of other files on the GPU (devices.py), except those that control the fake driver. A test may
+take RONDO_TEST_LIMIT seconds (default 60).
 """
 
 import os

@@ -147,7 +147,7 @@ class Reductions(DeviceTest):
 
     @on_ranks(2)
     def test_refusals_leave_the_group_usable(self):
-        """They come at once, on every rank, before anything has started."""
+        """Refusals come at once, on every rank, before anything has started."""
         for async_op in False, True:
             for dtype in torch.float8_e4m3fnuz, torch.int16, torch.uint16:
                 with self.assertRaisesRegex(ValueError, "a reduction of .* is not possible"):

@@ -16,8 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// Far less than a rank that wants to stop has patience, because a machine may become ten times
-// slower from one question to the next.
+// Far less than the 0.8 s after which a rank that was asked to stop aborts
+// (tools/bench/early_end.cc): iterations may become ten times slower from one question to the next.
 constexpr double seconds_between_questions = 0.05;
 constexpr std::size_t most_times = std::size_t{1} << 20;
 constexpr double most_between_questions = 1e6;

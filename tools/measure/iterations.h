@@ -41,7 +41,7 @@ class Iterations {
   Iterations(Communicator& communicator, const Context& context, IterationHook hook);
 
   // Measures what a Row says of its iterations: their times, how many elements were wrong, and
-  // whether the user ended the run before the last. Asks about five times a second whether one rank
+  // whether the user ended the run before the last. Asks about 20 times a second whether one rank
   // has to stop; then all do, after the same iteration.
   // iterate: runs one iteration. check: returns how many elements of the last iteration are wrong
   // on this rank; it is not timed. together: all ranks call at once, so one can be late.

@@ -19,6 +19,7 @@ namespace rondo::connect {
 namespace {
 
 constexpr std::size_t longest_datagram = 32 << 10;
+// Datagrams read at a time, so that a flood of them does not hold up the thread.
 constexpr int most_at_once = 64;
 
 // Netlink aligns messages and attributes to four bytes.
@@ -132,13 +133,13 @@ void InterfaceWatch::wait() {
                      });
 }
 
-// Reads what is there. If more waits, the thread is woken again.
+// Reads the datagrams that wait, up to most_at_once. If more wait, the thread is woken again.
 void InterfaceWatch::read() {
   for (int i = 0; i < most_at_once && read_one(); ++i) {
   }
 }
 
-// Reads one datagram; false when none is there.
+// Reads one datagram. Returns false when none waits.
 bool InterfaceWatch::read_one() {
   std::array<std::byte, longest_datagram> buffer;
   sockaddr_nl from{};
@@ -169,8 +170,10 @@ void InterfaceWatch::heard(const InterfaceNews& news) {
   });
 }
 
-// A thread that was late finds the end of the grace and news of the carrier together, and in either
-// order: a timer that has expired can no longer be cancelled.
+// When the thread runs late, the end of the grace and news of the carrier are due together, in
+// either order. News that still waits is read here first. News that was read before has erased the
+// timer, but could not cancel this handler, because the timer had expired. If the carrier was lost
+// again, a new timer runs.
 void InterfaceWatch::expired(const std::string& name) {
   read();
   const auto known = without_carrier_.find(name);

@@ -348,7 +348,7 @@ TEST_CASE("rdma: all that peers sent before an orderly end is delivered") {
   for (const auto& one : left.broken_links) CHECK(one.clean);
 }
 
-// Its goodbye travels over a connection of its own, which stays open.
+// The goodbye travels over a connection of its own, which stays open.
 TEST_CASE("rdma: a goodbye that overtakes the last frames waits for them") {
   Ranks ranks(2);
   ranks.open();
@@ -537,8 +537,8 @@ TEST_CASE("rdma: what a peer cannot have sent ends a link that had no news") {
   CHECK(contains(ranks.cause(1), std::string(forgery.cause)));
 }
 
-// A piece tells the low 16 bits of what its sender has consumed, unless that is so much that a
-// message of its own has told it.
+// A piece carries the low 16 bits of the count of pieces that its sender has consumed. If the count
+// has grown a lot, a message of its own carries it instead.
 TEST_CASE("rdma: both ends send more pieces than the count in a piece has numbers",
           "[one-thread]") {
   Ranks ranks(2);
