@@ -3,8 +3,16 @@
 # The tests and checks of ./dev, which sources this file. docs/testing.md explains the two sets of
 # tests, the seed that draws their cases, and the parts of ./dev check.
 
-# Successive commits draw different cases.
-export RONDO_TEST_SEED=${RONDO_TEST_SEED:-$(git rev-list --count HEAD 2>/dev/null || echo 1)}
+# Prints a seed: successive commits draw different cases. A shallow clone cannot count its commits.
+seed() {
+  if [[ $(git rev-parse --is-shallow-repository 2>/dev/null) == true ]]; then
+    git log -1 --format=%ct
+  else
+    git rev-list --count HEAD 2>/dev/null || echo 1
+  fi
+}
+export RONDO_TEST_SEED=${RONDO_TEST_SEED:-$(seed)}
+[[ $RONDO_TEST_SEED =~ ^(0|[1-9][0-9]{0,17})$ ]] || fail "RONDO_TEST_SEED takes a number of at most 18 digits, not '$RONDO_TEST_SEED'"
 # run_tests reads these; commands and parts set them first.
 case_set=change   # or all
 suites=()         # those that run; none: all
@@ -20,56 +28,71 @@ again="./dev test"
 # run_kind FOLDER KIND PROCESSES: runs the tests of one kind, if there are any.
 run_kind() {
   local names
-  mapfile -t names < <(python tests/suites.py names "$1" "$2" "$case_set" "${suites[@]}")
-  ((${#names[@]})) && [[ ${names[0]} ]] || return 0
-  meson_test "$1" "$logbase-$2" --num-processes "$3" "${names[@]}"
+  mapfile -t names <"$1/meson-logs/$logbase-$2.names"
+  ((${#names[@]} == 0)) || meson_test "$1" "$logbase-$2" --num-processes "$3" "${names[@]}"
 }
+# Its status does not matter: what its log lacks has failed. The lock of run_tests is not for what
+# tests leave behind.
 meson_test() {
   "${wrapper[@]}" meson test -C "$1" --no-rebuild --print-errorlogs --setup "$case_set" --logbase "$2" \
-    ${times:+--wrapper "$PWD/tests/times.py $times"} "${@:3}" || true
+    ${times:+--wrapper "$(printf '%q ' "$PWD/tests/times.py" "$times")"} "${@:3}" {lock}>&- || true
 }
 
 # run_tests FOLDER [ARGUMENTS of meson test]: runs the tests of the set and suites above, or those
 # that the arguments name. Those that wait run beside those that compute. The last line is
 # "N passed, N failed[, N skipped]".
 run_tests() {
-  local folder=$1 logs=()
+  local folder=$1 base=$1/meson-logs/$logbase kind lock logs names options=() before="" argument
   shift
-  rm -f "$folder/meson-logs/$logbase"*.json
+  exec {lock}>"$folder/.tests.lock"
+  flock --nonblock "$lock" || fail "tests of $folder are running; wait for their end"
+  rm -f "$base"*.json "$base"*.names
   say "$case_set cases, drawn by RONDO_TEST_SEED=$RONDO_TEST_SEED"
   if (($#)); then
-    meson_test "$folder" "$logbase" "$@"
+    python tests/suites.py named "$folder" "$case_set" "$@" >"$base.names" || return 1
+    mapfile -t names <"$base.names"
+    for argument in "$@"; do
+      [[ $argument != -* && $before != -* ]] || options+=("$argument")
+      before=$argument
+    done
+    meson_test "$folder" "$logbase" "${options[@]}" "${names[@]}"
   else
+    for kind in waits computes alone; do
+      python tests/suites.py names "$folder" "$kind" "$case_set" "${suites[@]}" >"$base-$kind.names" || return 1
+    done
     run_kind "$folder" waits "$waiting" &
     [[ $beside ]] || wait
     run_kind "$folder" computes "$computing"
     wait
     run_kind "$folder" alone 1
   fi
-  mapfile -t logs < <(logs_of "$folder")
-  summary "--again=RONDO_TEST_SEED=$RONDO_TEST_SEED $again" "${logs[@]:-$folder/meson-logs/$logbase.json}"
+  exec {lock}>&-
+  logs=("$base"*.json) names=("$base"*.names)
+  summary "--again=RONDO_TEST_SEED=$RONDO_TEST_SEED $again" "${names[@]/#/--names=}" "${logs[@]}"
 }
 build_tests() {
   setup
   switch_on tests
   build
 }
-# Prints the logs of the last run of tests in a folder.
-logs_of() { find "$1/meson-logs" -name "$logbase*.json" 2>/dev/null | sort; }
 
 # summary LOG...: see tests/summary.py.
 summary() { python tests/summary.py "$@"; }
 
-# test [--times] [ARGUMENTS of meson test]; --times: also prints how long each program took, and its
-# processor time.
+# test [--all] [--times] [ARGUMENTS of meson test]; --all: all cases; --times: also prints how long
+# each program took, and its processor time.
 run_test() {
   local status=0
   build_tests
-  if [[ ${1:-} == --times ]]; then
+  while [[ ${1:-} == --all || ${1:-} == --times ]]; do
+    if [[ $1 == --all ]]; then
+      case_set=all again+=" --all"
+    else
+      times=$PWD/build/meson-logs/times.txt
+      rm -f "$times"
+    fi
     shift
-    times=$PWD/build/meson-logs/times.txt
-    rm -f "$times"
-  fi
+  done
   run_tests build "$@" || status=$?
   [[ -z $times ]] || python tests/times.py --table "$times"
   return $status
@@ -98,16 +121,17 @@ configure_sanitized() {
 configure_asan() { configure_sanitized build-asan -Dfuzz=true -Db_sanitize=address,undefined; }
 configure_tsan() { configure_sanitized build-tsan -Db_sanitize=thread; }
 
-# sanitize [--build] [--suites SUITE,...] [asan] [tsan] [NAME...]: builds and tests one of them, or
+# sanitize [--all] [--build] [--suites SUITE,...] [asan] [tsan] [NAME...]: builds and tests one of them, or
 # both; --build: only builds. With suites, it builds what these need.
 sanitize() {
   local names=() only_build="" name status=0 targets tests=()
   while (($#)); do
     case $1 in
       asan | tsan) names+=("$1") ;;
+      --all) case_set=all ;;
       --build) only_build=1 ;;
       --suites) IFS=, read -ra suites <<<"$2" && shift ;;
-      -*) fail "sanitize takes --build, --suites SUITE,..., asan, tsan and names of tests, not '$1'" ;;
+      -*) fail "sanitize takes --all, --build, --suites SUITE,..., asan, tsan and names of tests, not '$1'" ;;
       *) tests+=("$1") ;;
     esac
     shift
@@ -118,13 +142,18 @@ sanitize() {
   need "${build_packages[@]}" "${test_packages[@]}" "${clang_packages[@]}"
   for name in "${names[@]}"; do
     "configure_$name" || return 1
+    # Targets may have been added since.
+    ninja -C "build-$name" build.ninja >/dev/null || return 1
     targets=()
-    ((${#suites[@]} == 0)) || mapfile -t targets < <(python tests/suites.py targets "build-$name" "$case_set" "${suites[@]}")
+    if ((${#suites[@]})); then
+      mapfile -t targets < <(python tests/suites.py targets "build-$name" "$case_set" "${suites[@]}")
+      ((${#targets[@]})) || { say "build-$name has no tests of ${suites[*]}"; continue; }
+    fi
     if ! ninja -C "build-$name" "${targets[@]}"; then
       status=1
     elif [[ ! $only_build ]]; then
       say "tests in build-$name"
-      again="./dev sanitize $name"
+      again="./dev sanitize$([[ $case_set == change ]] || echo " --all") $name"
       "test_$name" "${tests[@]}" || status=1
     fi
   done
@@ -183,9 +212,8 @@ part_order=(plain asan tsan lint unprivileged rdma gpu hosts fuzz soak install o
 apart=(gpu device hosts launchers fuzz soak install vm mutants)
 
 run_suites() {
-  case_set=all suites=("$@")
-  again="./dev check"
-  build_tests
+  case_set=all suites=("$@") again="./dev test --all"
+  build_tests || return 1
   run_tests build
 }
 part_plain() {
@@ -193,8 +221,8 @@ part_plain() {
   mapfile -t all < <(python tests/suites.py others . "${apart[@]}")
   run_suites "${all[@]}"
 }
-part_asan() { case_set=all sanitize asan; }
-part_tsan() { case_set=all sanitize tsan; }
+part_asan() { sanitize --all asan; }
+part_tsan() { sanitize --all tsan; }
 part_lint() {
   format --check
   lint
@@ -204,7 +232,12 @@ part_lint() {
 }
 part_unprivileged() { unprivileged; }
 part_rdma() { run_suites vm; }
-part_gpu() { run_suites gpu device && gpu --fake; }
+part_gpu() {
+  local status=0
+  run_suites gpu device || status=1
+  ./dev gpu --fake || status=1
+  return $status
+}
 part_hosts() { run_suites hosts launchers; }
 part_fuzz() { fuzz 300; }
 part_soak() { RONDO_TEST_SOAK_SECONDS=300 RONDO_TEST_ROUNDS=200 run_suites soak faults; }
@@ -214,7 +247,7 @@ part_one-core() {
   logbase=one-core wrapper=(taskset -c 0) again="taskset -c 0 ./dev test"
   run_tests build
 }
-part_mutants() { mutants; }
+part_mutants() { mutants "$@"; }
 
 # mutants [N|all]: tries N mutants that the seed draws (default 12), or all.
 mutants() {
@@ -229,28 +262,44 @@ list_parts() {
   for part in "${part_order[@]}"; do printf '  %-13s %s\n' "$part" "${parts[$part]}"; done
 }
 
+# Changes when a file that git does not ignore changes, or the seed.
+digest() {
+  { git ls-files -z --cached --others --exclude-standard | sort -z | xargs -0 sha256sum 2>/dev/null
+    echo "$RONDO_TEST_SEED"; } | sha256sum | cut -c1-16
+}
+
 # check [--list] [--resume] [PART...]: runs these parts, or all; --resume: only those that have not
 # passed on the same sources with the same seed. Output and results go to build-check/.
 check() {
-  local resume="" chosen=() part sources line failed=0 passed=0 skipped=0 status
+  local resume="" chosen=() part sources line failed=0 passed=0 skipped=0 lock
   while (($#)); do
     case $1 in
       --list) list_parts && return ;;
       --resume) resume=1 ;;
-      mutants) if [[ ${2:-} =~ ^([0-9]+|all)$ ]]; then mutants "$2"; return; fi; chosen+=(mutants) ;;
-      *) [[ ${parts[$1]:-} ]] || fail "check has no part '$1'; its parts are:"$'\n'"$(list_parts)"
+      mutants)
+        chosen+=(mutants)
+        if [[ ${2:-} =~ ^([1-9][0-9]*|all)$ ]]; then mutant_count=$2 && shift; fi
+        ;;
+      *) [[ $1 && ${parts[$1]:-} ]] || fail "check has no part '$1'; its parts are:"$'\n'"$(list_parts)"
         chosen+=("$1") ;;
     esac
     shift
   done
   ((${#chosen[@]})) || chosen=("${part_order[@]}")
   mkdir -p build-check
-  sources=$({ git rev-parse HEAD; git diff HEAD; echo "$RONDO_TEST_SEED"; } | sha256sum | cut -c1-16)
+  exec {lock}>build-check/.lock
+  flock --nonblock "$lock" || fail "a check of this tree is running; wait for its end"
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    sources=$(digest)
+  elif [[ $resume ]]; then
+    fail "--resume needs git, which knows the sources"
+  fi
+  setup all
   for part in "${chosen[@]}"; do
-    if [[ $resume ]] && grep -qs "^$sources .* 0 failed" "build-check/$part.result"; then
+    if [[ $resume ]] && grep -Eqs "^$sources [1-9][0-9]* passed, 0 failed" "build-check/$part.result"; then
       say "$part has passed on these sources"
     else
-      run_part "$part" "$sources"
+      run_part "$part" "${sources:-unknown}" {lock}>&-
     fi
   done
   say "parts, with seed $RONDO_TEST_SEED"
@@ -264,13 +313,15 @@ check() {
   ((failed == 0))
 }
 
-# run_part PART SOURCES: shows the part's output and keeps it in build-check/PART.log. The last line
-# that counts tests is its result; a part without such a line counts as one test.
+# run_part PART SOURCES: shows the part's output and keeps it in build-check/PART.log. Its result is
+# the sum of the lines that count tests; a part without such a line counts as one test.
 run_part() {
-  local started=$SECONDS status=0 line
+  local started=$SECONDS status=0 line count=()
+  [[ $1 != mutants ]] || count=(${mutant_count:+"$mutant_count"})
   say "==== $1: ${parts[$1]}"
-  ./dev part "$1" 2>&1 | tee "build-check/$1.log" || status=1
-  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "build-check/$1.log" | tail -n 1) || true
+  ./dev part "$1" "${count[@]}" 2>&1 | tee "build-check/$1.log" || status=1
+  line=$(awk '/^[0-9]+ passed, [0-9]+ failed/ { passed += $1; failed += $3; skipped += $5; found = 1 }
+    END { if (found) printf "%d passed, %d failed%s", passed, failed, skipped ? ", " skipped " skipped" : "" }' "build-check/$1.log")
   if ((status == 0)); then
     line=${line:-1 passed, 0 failed}
   elif [[ -z $line || $line == *" 0 failed"* ]]; then

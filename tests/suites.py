@@ -5,6 +5,8 @@
                                                   and a third of all suites, which SEED draws
     suites.py others ROOT SUITE...                all suites but these
     suites.py names BUILD KIND SET [SUITE...]     the names of tests, by default of all suites
+    suites.py named BUILD SET ARGUMENT...         the tests that arguments of `meson test` name; an
+                                                  error if one is no test of the set
     suites.py targets BUILD SET [SUITE...]        the files that these tests need
 
 A suite is a folder of tests/; suites.txt says which folders of the product it tests. Tests that
@@ -12,6 +14,7 @@ mostly wait are also in the suite `waits`; tests beside which nothing may run, i
 waits, alone, computes (the others) or any. Tests of the suite `check` are only in the set all.
 """
 
+import fnmatch
 import json
 import pathlib
 import re
@@ -71,7 +74,7 @@ def changed_files(root):
     tree without history, all files."""
     def git(*arguments):
         return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False).stdout.split()
-    tags = git("describe", "--tags", "--abbrev=0")
+    tags = git("describe", "--tags", "--abbrev=0", "HEAD^")  # a tag of HEAD itself would hide all changes
     bases = [base for base in (*tags, "HEAD~30") if git("rev-parse", "--verify", "--quiet", base)]
     if not bases:
         return git("ls-files")
@@ -113,6 +116,17 @@ def names(build, kind, case_set, *suites):
     return [test["name"] for test, own in tests_of(build, case_set, suites) if kind in (own, "any")]
 
 
+def named(build, case_set, *arguments):
+    """A name may have wildcards, or be a suite. A word behind an option is its value, not a name."""
+    known = {test["name"]: test["suite"] for test, _ in tests_of(build, case_set, ())}
+    def chosen(name, word):
+        return fnmatch.fnmatchcase(name, word) or f"rondo:{word}" in known[name]
+    words = [word for before, word in zip(("", *arguments), arguments) if not word.startswith("-") and not before.startswith("-")]
+    if unknown := [word for word in words if not any(chosen(name, word) for name in known)]:
+        sys.exit(f"no test of the set {case_set} is called {', '.join(map(repr, unknown))}; meson test -C {build} --list names all")
+    return [name for name in known if any(chosen(name, word) for word in words)]
+
+
 def targets(build, case_set, *suites):
     wanted = {target for test, _ in tests_of(build, case_set, suites) for target in test["depends"]}
     files = {pathlib.Path(file).relative_to(pathlib.Path(build).resolve()).as_posix()
@@ -121,5 +135,6 @@ def targets(build, case_set, *suites):
 
 
 if __name__ == "__main__":
-    command = {"changed": changed, "others": others, "names": names, "targets": targets}[sys.argv[1]]
-    print("\n".join(command(*sys.argv[2:])))
+    command = {"changed": changed, "others": others, "names": names, "named": named, "targets": targets}[sys.argv[1]]
+    for line in command(*sys.argv[2:]):
+        print(line)

@@ -55,6 +55,8 @@ class SuitesTest(unittest.TestCase):
         self.commit()
         third = suites.draw_third(suites.all_suites_of(self.root), 0)
         self.assertEqual(set(suites.changed(self.root, "0")), {"base", "lib"} | third)
+        self.git("tag", "v2")
+        self.assertEqual(suites.changed_files(self.root), ["base/text.h"])
 
     def test_changes_older_than_thirty_commits_choose_nothing(self):
         self.git("init", "-q")
@@ -64,6 +66,14 @@ class SuitesTest(unittest.TestCase):
         self.write("lib/c/x.cc")
         self.commit()
         self.assertEqual(suites.changed_files(self.root), ["lib/c/x.cc"])
+
+    def test_names_that_are_no_tests_are_refused(self):
+        tests = {"lib others": "lib", "lib control": "lib", "rondo run": "tools", "rondo schema": "tools"}
+        suites.tests_of = lambda build, case_set, chosen: [({"name": name, "suite": [f"rondo:{suite}"]}, "waits") for name, suite in tests.items()]
+        self.assertEqual(suites.named("build", "change", "--repeat", "9", "lib", "rondo s*"), ["lib others", "lib control", "rondo schema"])
+        for word in "typo", "":
+            with self.assertRaisesRegex(SystemExit, f"called '{word}'"):
+                suites.named("build", "change", "lib", word)
 
     def test_what_is_wrong_with_the_table(self):
         self.assertEqual(list(suites.problems(self.root, ["dev", "base/x.h", "lib/x.h"])), [])

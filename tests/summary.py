@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums up the logs of `meson test`. The last line is "N passed, N failed[, N skipped]".
 
-    summary.py [--also-failed=N] [--also-passed=N] [--again=COMMAND] TESTLOG.json...
+    summary.py [--also-failed=N] [--also-passed=N] [--again=COMMAND] [--names=FILE]... TESTLOG.json...
 
 Above that line it names each program that failed, with the end of its output (and the beginning of
 long errors): a machine that runs the tests may keep only the last lines that they print. COMMAND,
@@ -9,7 +9,8 @@ followed by the name of a test, repeats that test.
 
 A Catch2 program counts as its test cases, any other test as one. A program that fails counts at
 least one failure, whatever it printed (a crash after the last case, a leak, a timeout). So does a
-log that is missing. The options add what was counted elsewhere. The exit status is 1 when anything
+log that is missing or cut off, and each test that a FILE names (one in a line) and no log has. The
+other options add what was counted elsewhere. The exit status is 1 when anything
 failed.
 """
 
@@ -45,6 +46,10 @@ def count(test):
     return (passed if failed else 0), max(failed, 1), 0
 
 
+def name_of(test):
+    return test["name"].split(" / ")[-1]
+
+
 def read_log(path):
     with open(path, encoding="utf-8") as log:
         return [json.loads(line) for line in log if line.strip()]
@@ -63,7 +68,7 @@ def end_of(test, most_lines=40, first_lines=20):
 
 def main(arguments):
     passed = failed = skipped = 0
-    again = ""
+    again, wanted, seen = "", [], set()
     for argument in arguments:
         if argument.startswith("--also-failed="):
             failed += int(argument.split("=")[1])
@@ -74,22 +79,31 @@ def main(arguments):
         if argument.startswith("--again="):
             again = argument.split("=", 1)[1]
             continue
+        if argument.startswith("--names="):
+            with open(argument.split("=", 1)[1], encoding="utf-8") as names:
+                wanted += names.read().splitlines()
+            continue
         try:
             tests = read_log(argument)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             print(f"FAILED: no tests were run: {error}")
             failed += 1
             continue
         for test in tests:
+            seen.add(name_of(test))
             counts = count(test)
             passed, failed, skipped = (a + b for a, b in zip((passed, failed, skipped), counts))
             if counts[1]:
                 print(f"FAILED: {test['name']} ({test['result'].lower()}, {test['duration']:.1f} s): see {argument}")
                 print(end_of(test), end="")
                 if again:
-                    print(f"again: {again} {shlex.quote(test['name'].split(' / ')[-1])}")
+                    print(f"again: {again} {shlex.quote(name_of(test))}")
             elif counts[2]:
                 print(f"skipped: {test['name']}")
+    for name in wanted:
+        if name not in seen:
+            print(f"FAILED: {name} has no result")
+            failed += 1
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 

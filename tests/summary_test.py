@@ -77,5 +77,19 @@ class SummaryTest(unittest.TestCase):
         self.assertTrue(printed.getvalue().endswith("0 passed, 1 failed\n"))
 
 
+    def test_a_log_that_ends_early(self):
+        with tempfile.NamedTemporaryFile("w+") as log, tempfile.NamedTemporaryFile("w+") as names, \
+             contextlib.redirect_stdout(io.StringIO()) as printed:
+            names.write("made up\nnot run\n")
+            names.flush()
+            log.write(json.dumps(log_line("OK")) + "\n")
+            log.flush()
+            self.assertEqual(summary.main([f"--names={names.name}", log.name]), 1)
+            self.assertTrue(printed.getvalue().endswith("FAILED: not run has no result\n1 passed, 1 failed\n"))
+            log.write('{"name":')
+            log.flush()
+            self.assertEqual(summary.main([log.name]), 1)
+
+
 if __name__ == "__main__":
     unittest.main()

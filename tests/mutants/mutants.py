@@ -27,6 +27,7 @@ if it has no place or does not compile, and the exit status is 1.
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -109,7 +110,7 @@ def read_mutants(root, folder):
 class Tree:
     """A copy of the tree in FOLDER/source, and its build in FOLDER/build."""
 
-    def __init__(self, root, folder, seed, jobs):
+    def __init__(self, root, folder, seed, jobs, cases):
         self.source, self.build = folder / "source", folder / "build"
         self.ninja = ["ninja", "-C", self.build, *([f"-j{jobs}"] if jobs else [])]
         self.environment = dict(os.environ, RONDO_TEST_CASES="change", RONDO_TEST_SEED=str(seed))
@@ -123,7 +124,8 @@ class Tree:
         # The programs in C++ use Catch2, which can stop at the first failure.
         self.catch_programs = {target["name"] for target in targets if target["type"] == "executable" and target["name"].startswith("test_")
                                and not any(group.get("language") == "c" for group in target["target_sources"])}
-        self.tests = [test for test in self.introspect("--tests") if self.folder(test) not in NEVER]
+        self.tests = [test for test in self.introspect("--tests") if self.folder(test) not in NEVER
+                      and (cases == "all" or not any(suite.endswith(":check") for suite in test["suite"]))]
         self.unchanged = {}  # seconds of each test without a mutant; None for one that fails
 
     def copy(self, root):
@@ -154,8 +156,9 @@ class Tree:
         return (suites + places + [""])[0]
 
     def chosen(self, suite):
-        """The test of that name, else those of that folder."""
-        named = [test for test in self.tests if test["name"].replace(" ", "_") == suite]
+        """The test of that name, or its parts, else the tests of that folder."""
+        names = {test["name"].replace(" ", "_"): test for test in self.tests}
+        named = [test for name, test in names.items() if name == suite or name.startswith(suite + "_")]
         return named or [test for test in self.tests if self.folder(test) == suite]
 
     def make(self, *targets):
@@ -230,8 +233,8 @@ def judge(tree, mutant, cases):
     place = tree.source / mutant.file
     before = place.read_text(encoding="utf-8")
     groups = [tree.chosen(suite) for suite in mutant.suites]
-    if not any(groups):
-        raise MutantError(f"{mutant.name}: no test belongs to {' '.join(mutant.suites)}")
+    if missing := [suite for suite, tests in zip(mutant.suites, groups) if not tests]:
+        raise MutantError(f"{mutant.name}: no test belongs to {' '.join(missing)}")
     if cases != "own":
         groups.append([test for test in tree.tests if not any(test in group for group in groups)])
     started, killer = time.monotonic(), None
@@ -267,6 +270,8 @@ def main():
     if problems:
         sys.exit("\n".join(problems))
     if options.only:
+        if unknown := set(options.only) - {mutant.name for mutant in mutants}:
+            sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
         mutants = [mutant for mutant in mutants if mutant.name in options.only]
     if options.count is not None:
         mutants = sorted(random.Random(options.seed).sample(mutants, min(options.count, len(mutants))), key=lambda mutant: mutant.name)
@@ -277,7 +282,13 @@ def main():
     # SIGTERM must end the test that runs and restore the source, which the finally clauses do.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.build.resolve()
-    tree = Tree(root, folder, options.seed, options.jobs)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = open(folder / ".lock", "w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"mutants are running in {folder}")
+    tree = Tree(root, folder, options.seed, options.jobs, options.set)
     path = options.results or folder / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     results = {line["key"]: line for line in map(json.loads, lines)}

@@ -34,19 +34,23 @@ inline std::uint64_t test_seed() {
 inline int effort() {
   return few_cases() ? 2 : whole_set() ? 100 : 20;
 }
-// Whether this run has case `number` of a table of which it runs `percent` percent. Exactly one of
-// 100 / percent runs with successive seeds has it.
+// How many runs with successive seeds have all cases of a table of which each has `percent` percent.
+inline std::uint64_t runs_of(int percent) {
+  return percent >= 100 ? 1 : static_cast<std::uint64_t>(100 / percent);
+}
+// Whether this run has case `number` of such a table. Exactly one of those runs has it.
 inline bool drawn(std::uint64_t number, int percent = effort()) {
-  if (percent >= 100) return true;
-  const auto runs = static_cast<std::uint64_t>(100 / percent);
+  const std::uint64_t runs = runs_of(percent);
   return base::mix_hash(runs, number) % runs == test_seed() % runs;
 }
-// Returns all choices in the whole set. Otherwise returns one of them, which depends on the seed
-// and on the row of the table.
+// Returns all choices in the whole set. Otherwise returns one of them, which depends on the row of
+// the table, and stays until successive seeds have drawn all cases of which each run has `percent`
+// percent: so every choice meets every case.
 template <class T>
-std::vector<T> in_turn(const std::vector<T>& choices, std::uint64_t row = 0) {
+std::vector<T> in_turn(const std::vector<T>& choices, std::uint64_t row = 0,
+                       int percent = effort()) {
   if (whole_set()) return choices;
-  return {choices[(test_seed() + row) % choices.size()]};
+  return {choices[(test_seed() / runs_of(percent) + row) % choices.size()]};
 }
 
 }  // namespace rondo::testing

@@ -52,9 +52,9 @@ bool exists(const std::string& algorithm, Collective operation) {
 // All calls that one communicator makes.
 class List {
  public:
-  // share: the part of all calls, in percent.
-  List(int size, const std::string& algorithm, int share)
-      : size_(size), algorithm_(algorithm), share_(share) {}
+  // percent: of all calls.
+  List(int size, const std::string& algorithm, int percent)
+      : size_(size), algorithm_(algorithm), percent_(percent) {}
 
   // Every collective and place, and most types, at these counts; op, root and priority take turns.
   void add_table(const std::vector<std::size_t>& counts) {
@@ -126,8 +126,7 @@ class List {
 
  private:
   void add(const Case& what) {
-    const bool chosen = drawn(++offered_ * 16 + static_cast<std::uint64_t>(size_),
-                              std::max(1, effort() * share_ / 100));
+    const bool chosen = drawn(++offered_ * 16 + static_cast<std::uint64_t>(size_), percent_);
     if (chosen && exists(algorithm_, what.operation)) cases_.push_back(what);
   }
   int some_root() const { return static_cast<int>(offered_ % static_cast<std::uint64_t>(size_)); }
@@ -138,7 +137,7 @@ class List {
 
   int size_;
   std::string algorithm_;
-  int share_;
+  int percent_;
   std::uint64_t offered_ = 0;
   std::vector<Case> cases_;
 };
@@ -172,9 +171,10 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases, Given 
   for (Trial& trial : trials) finish(trial);
 }
 
-// In percent of the cases that other memory gets.
-int gpu_share() {
-  return few_cases() ? 100 : 10;
+// The percentage of their calls that tables run. Each call on a GPU makes and copies memory of it
+// besides, so it is a tenth of that of other memory.
+int percent_of(Given given) {
+  return given == Given::on_gpu && !few_cases() ? effort() / 10 : effort();
 }
 
 void run_table(Over over, int size, const std::string& algorithm,
@@ -197,10 +197,8 @@ void run_table(Over over, int size, const std::string& algorithm,
     const bool tight = (algorithm.size() + static_cast<std::size_t>(size)) % 3 == 0;
     setup.faults.capacity =
         shape.segment_bytes == 64 ? (tight ? 50 : 1000) : (tight ? 3000 : 100'000);
-    // Each call makes and copies memory of a GPU besides.
     // Every operation has a direct form, or goes over links.
-    List list(size, algorithm == "direct" ? "" : algorithm,
-              given == Given::on_gpu ? gpu_share() : 100);
+    List list(size, algorithm == "direct" ? "" : algorithm, percent_of(given));
     list.add_table(shape.counts);
     if (shape.segment_bytes == 64) {
       list.add_ops(37);
@@ -258,24 +256,24 @@ TEST_CASE("table: hosts") {
   }
 }
 
-// System calls make other transports slower than mem: each number of ranks tries only the planner,
-// the ring and one other algorithm.
-void run_few_algorithms(Over over, const std::vector<int>& sizes, Given given = Given::plain) {
-  for (std::size_t i = 0; i < 6; ++i) {
-    std::vector<int> own;
-    for (const int size : sizes)
-      if (i < 2 || 2 + static_cast<std::size_t>(size) % 4 == i) own.push_back(size);
-    if (own.empty()) continue;
-    for (const int size : in_turn(own, i)) run_table(over, size, algorithms[i], {}, false, given);
+// System calls make other transports slower than mem: each number of ranks tries the planner and the
+// ring, and each other algorithm is tried with one number of ranks, in turn.
+void run_few_sizes(Over over, const std::vector<int>& sizes, Given given = Given::plain) {
+  const int percent = percent_of(given);
+  for (std::size_t i = 0; i < algorithms.size(); ++i) {
+    const std::size_t place = test_seed() / runs_of(percent) + i;
+    const bool every = i < 2 && whole_set();
+    for (const int size : every ? sizes : std::vector{sizes[place % sizes.size()]})
+      run_table(over, size, algorithms[i], {}, false, given);
   }
 }
 
 TEST_CASE("table: tcp") {
-  run_few_algorithms(Over::tcp, {2, 3, 4, 5, 7, 8});
+  run_few_sizes(Over::tcp, {2, 3, 4, 5, 7, 8});
 }
 
 TEST_CASE("table: shm") {
-  run_few_algorithms(Over::shm, {2, 3, 5, 8});
+  run_few_sizes(Over::shm, {2, 3, 5, 8});
 }
 
 // Ranks as threads of one process, on one or two GPUs: over the fake driver (tests/device/fake) or
@@ -285,7 +283,7 @@ TEST_CASE("table: gpu", "[.gpu]") {
   std::vector<int> sizes{2, 3};
   if (!few_cases() || over == Over::mem) sizes.insert(sizes.end(), {5, 8});
   if (over == Over::mem) sizes.push_back(1);
-  run_few_algorithms(over, sizes, Given::on_gpu);
+  run_few_sizes(over, sizes, Given::on_gpu);
 }
 
 // Direct algorithms: values, and chunks that go through the host.
@@ -293,12 +291,13 @@ TEST_CASE("table: gpu direct", "[.gpu]") {
   const Over over = GENERATE(Over::mem, Over::shm);
   const bool windows = true;
   if (FakeCuda::here()) register_device_kernels(FakeCuda());
-  for (const int size : in_turn<int>({2, 3, 5, 8}, over == Over::mem))
+  for (const int size : in_turn<int>({2, 3, 5, 8}, over == Over::mem, percent_of(Given::on_gpu)))
     if (!few_cases() || size != 5) run_table(over, size, "direct", {}, windows, Given::on_gpu);
 }
 
 TEST_CASE("table: gpu on several hosts", "[.gpu]") {
-  for (const std::vector<int>& hosts : in_turn<std::vector<int>>({{0, 1, 0}, {0, 0, 0, 1, 1}}))
+  const std::vector<std::vector<int>> layouts{{0, 1, 0}, {0, 0, 0, 1, 1}};
+  for (const std::vector<int>& hosts : in_turn(layouts, 0, percent_of(Given::on_gpu)))
     for (const bool windows : {false, true})
       run_table(Over::mem, static_cast<int>(hosts.size()), "two_level", hosts, windows,
                 Given::on_gpu);
