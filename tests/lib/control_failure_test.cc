@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane when ranks die, hang or send wrong messages.
+#include <poll.h>
+
 #include "catch.h"
 #include "lib/control/culprits.h"
 #include "lib/control/messages.h"
@@ -234,6 +236,21 @@ TEST_CASE("a rank that has lost its link to rank 0 tells of it although rank 0 h
         "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer; rank 0 does not answer "
         "(stopped or "
         "unreachable)");
+}
+
+TEST_CASE("what a rank saw itself counts more than the loss of rank 0 before a verdict",
+          "[control]") {
+  const bool first_hand = GENERATE(true, false);
+  auto half = without_control_of(0, 2);
+  const Errc code = first_hand ? Errc::aborted : Errc::peer_lost;
+  half.ranks[1].control->report({code, "own cause"});
+  for (rendezvous::Stream& hub = half.streams.front(); !hub.take_frame(); hub.read()) {
+    pollfd readable{hub.descriptor(), POLLIN, 0};
+    REQUIRE(::poll(&readable, 1, 10'000) == 1);
+  }
+  half.streams.clear();
+  CHECK_THAT(half.ranks[1].wait_for_failure().cause,
+             Catch::StartsWith(first_hand ? "own cause; lost rank 0 at " : "lost rank 0 at "));
 }
 
 TEST_CASE("a late verdict changes nothing any more", "[control]") {
