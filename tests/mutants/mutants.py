@@ -27,6 +27,7 @@ if it has no place or does not compile, and the exit status is 1.
 """
 
 import argparse
+import concurrent.futures
 import fcntl
 import hashlib
 import json
@@ -39,12 +40,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Unity files of eight sources: with separate sources the first build takes far longer, and each
 # mutant gains only a few seconds.
 OPTIONS = ["-Dunity=on", "-Dunity_size=8", "-Doptimization=1", "-Ddebug=false", "-Dbench=false", "-Dcuda=disabled"]
+# Most tests wait more than they compute.
+AT_ONCE = 4
 # These build the whole tree again, start virtual machines, or check the places of mutants.
 NEVER = {"install", "vm", "mutants"}
 KEYS = {"file", "suites", "why", "survives"}
@@ -127,6 +131,7 @@ class Tree:
         self.tests = [test for test in self.introspect("--tests") if self.folder(test) not in NEVER
                       and (cases == "all" or not any(suite.endswith(":check") for suite in test["suite"]))]
         self.unchanged = {}  # seconds of each test without a mutant; None for one that fails
+        self.lock, self.processes, self.stopped = threading.Lock(), set(), False
 
     def copy(self, root):
         """Copies what differs, so that nothing else is built again. Returns a digest of the tree."""
@@ -178,17 +183,20 @@ class Tree:
         environment = {**self.environment, **test["env"], "RONDO_TEST_CASES": cases}
         with tempfile.TemporaryFile() as output:
             started = time.monotonic()
-            process = subprocess.Popen(command, cwd=test["workdir"] or self.build, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
+            with self.lock:
+                if self.stopped:
+                    return 0, "stopped"
+                process = subprocess.Popen(command, cwd=test["workdir"] or self.build, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=subprocess.STDOUT, start_new_session=True)
+                self.processes.add(process)
             try:
                 status = process.wait(limit)
             except subprocess.TimeoutExpired:
                 status = None
             finally:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                with self.lock:
+                    self.processes.discard(process)
+                kill_group(process)
                 process.wait()
             seconds = time.monotonic() - started
             output.seek(0)
@@ -210,12 +218,39 @@ class Tree:
 
     def killer(self, tests, cases="change"):
         """The first test that fails and how, the fastest first; None when all pass."""
-        tests = [test for test in tests if self.unchanged[test["name"]] is not None]
-        for test in sorted(tests, key=lambda test: self.unchanged[test["name"]]):
-            limit = test["timeout"] if cases == "all" else min(test["timeout"], 30 + 4 * self.unchanged[test["name"]])
-            if failure := self.run(test, limit, cases)[1]:
-                return f"{test['name']}: {failure}"
+        tests = sorted((test for test in tests if self.unchanged[test["name"]] is not None), key=lambda test: self.unchanged[test["name"]])
+        alone = [test for test in tests if any(suite.endswith(":alone") for suite in test["suite"])]
+        return self.first_failure([test for test in tests if test not in alone], cases, AT_ONCE) or self.first_failure(alone, cases, 1)
+
+    def first_failure(self, tests, cases, at_once):
+        self.stopped = False
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            names = {pool.submit(self.run, test, self.limit(test, cases), cases): test["name"] for test in tests}
+            try:
+                for done in concurrent.futures.as_completed(names):
+                    if failure := done.result()[1]:
+                        return f"{names[done]}: {failure}"
+            finally:
+                self.stop()
         return None
+
+    def limit(self, test, cases):
+        return test["timeout"] if cases == "all" else min(test["timeout"], 60 + 6 * self.unchanged[test["name"]])
+
+    def stop(self):
+        """Ends the tests that run; no other one begins."""
+        with self.lock:
+            self.stopped = True
+            for process in self.processes:
+                kill_group(process)
+
+
+def kill_group(process):
+    """Kills a process and its descendants."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def case_that_failed(text):
