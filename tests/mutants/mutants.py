@@ -223,15 +223,17 @@ class Tree:
         return self.first_failure([test for test in tests if test not in alone], cases, AT_ONCE) or self.first_failure(alone, cases, 1)
 
     def first_failure(self, tests, cases, at_once):
-        self.stopped = False
-        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-            names = {pool.submit(self.run, test, self.limit(test, cases), cases): test["name"] for test in tests}
-            try:
-                for done in concurrent.futures.as_completed(names):
-                    if failure := done.result()[1]:
-                        return f"{names[done]}: {failure}"
-            finally:
-                self.stop()
+        try:
+            with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+                names = {pool.submit(self.run, test, self.limit(test, cases), cases): test["name"] for test in tests}
+                try:
+                    for done in concurrent.futures.as_completed(names):
+                        if failure := done.result()[1]:
+                            return f"{names[done]}: {failure}"
+                finally:
+                    self.stop()
+        finally:
+            self.stopped = False
         return None
 
     def limit(self, test, cases):
