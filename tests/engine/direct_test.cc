@@ -310,12 +310,13 @@ TEST_CASE("a direct call in a row that differs is reported with its number") {
 }
 
 TEST_CASE("different direct calls are a mismatch that names both") {
+  const bool roots = GENERATE(false, true);
   std::vector<float> a(10, 1), b(20, 1), out(20);
   Cluster cluster(2, with_windows());
-  Work first(cluster[0].start(
-      make_call(Collective::all_reduce, schedules::Algorithm::direct, a, out, 10)));
-  Work second(
-      cluster[1].start(make_call(Collective::all_reduce, schedules::Algorithm::direct, b, b, 20)));
+  const Collective operation = roots ? Collective::broadcast : Collective::all_reduce;
+  Work first(cluster[0].start(make_call(operation, schedules::Algorithm::direct, a, out, 10)));
+  Work second(cluster[1].start(
+      make_call(operation, schedules::Algorithm::direct, b, b, roots ? 10 : 20, roots ? 1 : 0)));
   std::string message;
   try {
     second.wait();
@@ -323,8 +324,11 @@ TEST_CASE("different direct calls are a mismatch that names both") {
     message = error.what();
     CHECK(error.code() == Errc::mismatch);
   }
-  CHECK(message.find("rank 0 called all_reduce #1 (10 f32 sum) where rank 1 called all_reduce #1 "
-                     "(20 f32 sum)") != std::string::npos);
+  CHECK_THAT(message,
+             Catch::Contains(roots ? "rank 0 called broadcast #1 (10 f32, root 0) where rank 1 "
+                                     "called broadcast #1 (10 f32, root 1)"
+                                   : "rank 0 called all_reduce #1 (10 f32 sum) where rank 1 called "
+                                     "all_reduce #1 (20 f32 sum)"));
 }
 
 // A callback holds rank 1 while rank 0 has all that it needs. The input of rank 0 must stay until

@@ -281,6 +281,15 @@ TEST_CASE("nonsense on a control connection ends it and names the sender", "[con
              Contains("lost rank 0") && Contains("not for this rank"));
 }
 
+TEST_CASE("a rank that does not read is lost before its messages take much memory", "[control]") {
+  auto half = without_control_of(1, 2);
+  const Party& hub = half.ranks[0];
+  for (int i = 0; i < 200'000 && hub.listener->failures() == 0; ++i) hub.control->publish({});
+  const engine::Failure failure = hub.wait_for_failure();
+  CHECK(failure.lost == 1);
+  CHECK_THAT(failure.cause, Catch::Contains("it does not read"));
+}
+
 TEST_CASE("closing is bounded whatever the others do", "[control]") {
   const int raw = GENERATE(0, 1);
   auto half = without_control_of(raw, 3);

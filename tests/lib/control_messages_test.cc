@@ -101,6 +101,20 @@ TEST_CASE("lists and codes from the wire are bounded", "[control]") {
             .status.lanes[0]
             .waiting_for.size() == control::most_waited_ranks);
 
+  for (const std::uint32_t count : {2048u, 2049u}) {
+    base::Writer writer;
+    writer.put(std::uint64_t{1});
+    for (const std::uint32_t waiting : {count, 0u, 0u}) {
+      for (const std::uint64_t number : {1u, 0u}) writer.put(number);
+      for (const char* const name : {"a", "b"}) writer.put_string(name);
+      writer.put(waiting);
+      for (std::uint32_t i = 0; i < waiting; ++i) writer.put(std::uint32_t{1});
+      writer.put_string("tag");
+      writer.put(std::uint64_t{0});
+      writer.put_string("gpu");
+    }
+    CHECK(control::decode(18, writer.take()).has_value() == (count == control::most_waited_ranks));
+  }
   for (const std::uint32_t code : {0u, 12u, 0xffffffffu}) {
     base::Writer writer;
     writer.put(code);
