@@ -3,8 +3,13 @@
 
 #include <rondo/work.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
 
 #include "catch.h"
 #include "cluster.h"
@@ -298,6 +303,35 @@ TEST_CASE("a flipped bit is never summed when checksums are on") {
       make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   CHECK(contains(failure_of(second), "checksum"));
   CHECK(second.error() == Errc::corrupt);
+}
+
+// Every rank starts an all_reduce of its values, and gets the same bits.
+void all_reduce(Cluster& cluster, schedules::Algorithm algorithm, std::vector<Buffers>& ranks) {
+  std::vector<Work> works;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    works.emplace_back(cluster[static_cast<int>(rank)].start(
+        make_call(Collective::all_reduce, algorithm, ranks[rank].in, ranks[rank].out, count)));
+  for (Work& work : works) work.wait();
+  for (const Buffers& one : ranks)
+    CHECK(std::memcmp(one.out.data(), ranks[0].out.data(), count * sizeof(float)) == 0);
+}
+
+TEST_CASE("checksums are right where a link cuts elements in two") {
+  mem::MemFaults faults;
+  faults.capacity = 50;
+  std::vector<Buffers> ranks(3);
+  Cluster cluster(3, faults, true);
+  all_reduce(cluster, schedules::Algorithm::ring, ranks);
+  CHECK(ranks[0].out == std::vector<float>(count, 3));
+}
+
+TEST_CASE("ranks that combine the same two values keep the same NaN") {
+  std::vector<Buffers> ranks(2);
+  for (const std::uint32_t rank : {0u, 1u})
+    std::ranges::fill(ranks[rank].in, std::bit_cast<float>(0x7fc00000u + rank + 1));
+  Cluster cluster(2);
+  all_reduce(cluster, schedules::Algorithm::doubling, ranks);
+  CHECK(std::isnan(ranks[0].out[0]));
 }
 
 TEST_CASE("handles outlive their engine") {

@@ -253,6 +253,16 @@ TEST_CASE("what a rank saw itself counts more than the loss of rank 0 before a v
              Catch::StartsWith(first_hand ? "own cause; lost rank 0 at " : "lost rank 0 at "));
 }
 
+TEST_CASE("what breaks after rank 0 has gone breaks because of that", "[control]") {
+  auto half = without_control_of(0, 2);
+  half.streams.clear();
+  const Party& party = half.ranks[1];
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
+  CHECK_FALSE(party.control->await_constants(until));  // until rank 0 has gone
+  party.control->report({Errc::peer_lost, "rank 1 lost rank 2", 2});
+  CHECK_THAT(party.wait_for_failure().cause, Catch::StartsWith("lost rank 0 at "));
+}
+
 TEST_CASE("a late verdict changes nothing any more", "[control]") {
   auto half = without_control_of(0, 2);
   half.ranks[1].control->report({Errc::aborted, "own"});
