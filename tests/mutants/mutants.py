@@ -46,7 +46,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 # Unity files of eight sources: with separate sources the first build takes far longer, and each
 # mutant gains only a few seconds.
-OPTIONS = ["-Dunity=on", "-Dunity_size=8", "-Doptimization=1", "-Ddebug=false", "-Dbench=false", "-Dcuda=disabled"]
+OPTIONS = ["-Dunity=on", "-Dunity_size=8", "-Doptimization=1", "-Ddebug=false", "-Dbench=false"]
 # Most tests wait more than they compute.
 AT_ONCE = 4
 # These build the whole tree again, start virtual machines, or check the places of mutants.
