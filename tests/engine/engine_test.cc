@@ -245,9 +245,10 @@ TEST_CASE("a rank that left after its last operation is in that one, whenever th
 
 TEST_CASE("of several ranks that left the one that has done too little is named, not the first") {
   Buffers a;
-  Cluster cluster(3);
+  Cluster cluster(4);
   cluster[0].peer_left(1, {100, 0});
-  cluster[0].peer_left(2, {0, 0});
+  cluster[0].peer_left(3, {0, 0});
+  cluster[0].peer_left(2, {0, 0});  // of two that have done the same, the lower rank
   schedules::Call call =
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count);
   call.time_limit = std::chrono::seconds{10};

@@ -3,6 +3,8 @@
 // What a lane gives to its links. The test plays the link and the peer.
 #include "collectives/engine/scheduled_lane.h"
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -40,13 +42,14 @@ struct Sender final : engine::OwnerHost {
     lane.begin(*operation);
   }
   ~Sender() override {
+    CHECK(suspicion.cause == expected_suspicion);
     lane.clear();
     pool->close();
   }
 
   transports::Link& link(int, transports::Lane) override { return rank_1; }
   void finished(engine::Operation&) override {}
-  void suspect(engine::Failure failure) override { FAIL(failure.cause); }
+  void suspect(engine::Failure failure) override { suspicion = std::move(failure); }
 
   // Frames are sent from the output, which has a copy of the block.
   static constexpr std::size_t segment = 64;  // elements, as make_call() cuts them
@@ -62,6 +65,8 @@ struct Sender final : engine::OwnerHost {
   engine::Taken<engine::ScheduledOperation> operation{new engine::ScheduledOperation(engine, pool)};
   engine::LaneCalls calls{0, transports::Lane::bulk};
   PlayedLink rank_1;
+  engine::Failure suspicion;
+  std::string expected_suspicion;
   engine::ScheduledLane lane{{0, 2, true}, calls, *this};
 };
 
@@ -99,4 +104,20 @@ TEST_CASE("the first header of a peer tells that it has called, however often it
     CHECK(sender.lane.arrived(sender.rank_1, header) == transports::Header::accept);
     CHECK(sender.lane.standing(operation, true).cause == WaitCause::transfer);
   }
+}
+
+TEST_CASE("a frame of another segment or place is refused") {
+  const std::uint16_t segment = GENERATE(0, 1), frame = GENERATE(0, 1);
+  Sender sender;
+  const transports::HeaderBytes header =
+      engine::encode({sender.operation->signature, sender.operation->number, segment, frame});
+  const bool next = segment == 0 && frame == 0;
+  CHECK(sender.lane.arrived(sender.rank_1, header) ==
+        (next ? transports::Header::accept : transports::Header::refuse));
+  if (next) return;
+  CHECK(sender.suspicion.code == Errc::corrupt);
+  sender.expected_suspicion = sender.suspicion.cause;
+  CHECK_THAT(sender.suspicion.cause,
+             Catch::Contains("frame " + std::to_string(frame) + " of segment " +
+                             std::to_string(segment) + " came out of order"));
 }
