@@ -260,6 +260,27 @@ void sleeps_and_wakes(const MakeTransports& make) {
   }
 }
 
+// A receiver that sleeps in the middle of a frame is woken by each part that comes, also the last.
+void rest_of_a_frame_wakes(const MakeTransports& make) {
+  Group group(make, 2);
+  transports::Transport& receiver = group[1].transport();
+  group[1].expect(0, transports::Lane::bulk, {1, more_than_fits(), true, 1});
+  group[0].send(1, transports::Lane::bulk, 1, more_than_fits());
+  for (;;) {
+    while (!group[1].idle() && (group[1].turn() || !receiver.prepare_sleep())) {
+    }
+    if (group[1].idle()) break;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    bool woken = false;
+    while (!woken && std::chrono::steady_clock::now() < until) {
+      group[0].turn();
+      woken = readable(receiver.wait_descriptor(), 0);
+    }
+    REQUIRE(woken);
+  }
+  group.finish();
+}
+
 // A peer that is ahead fills the link. A rank that cannot take the frames must be able to sleep.
 void stalled_link_lets_sleep(const MakeTransports& make) {
   Group group(make, 2);
@@ -300,6 +321,7 @@ const std::vector<Check>& conformance() {
       {"a receiver that halts writes nothing more", halted_receiver},
       {"a sender that halts sends nothing more", halted_sender},
       {"sleeps and wakes", sleeps_and_wakes},
+      {"the rest of a frame wakes who sleeps", rest_of_a_frame_wakes},
       {"a stalled link lets its owner sleep", stalled_link_lets_sleep},
   };
   return checks;

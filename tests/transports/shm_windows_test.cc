@@ -240,6 +240,13 @@ TEST_CASE("a notification wakes only ranks that await the one who stores") {
   CHECK(::poll(&descriptor, 1, 0) == 1);
 }
 
+TEST_CASE("a rank that has left in order has not died") {
+  auto transports = shm_transports(2);
+  CHECK_FALSE(transports[0]->windows()->has_died(1));
+  transports[1].reset();
+  CHECK_FALSE(transports[0]->windows()->has_died(1));
+}
+
 TEST_CASE("a rank that is alone on its host has no windows") {
   auto transports =
       shm_transports(3, [](shm::Options& options) { options.host = std::to_string(options.rank); });
