@@ -260,23 +260,27 @@ void sleeps_and_wakes(const MakeTransports& make) {
   }
 }
 
-// A receiver that sleeps in the middle of a frame is woken by each part that comes, also the last.
+// A receiver that sleeps in the middle of a frame is woken by each part that comes, also by a short
+// last one: a ring of shared memory has 256 KiB.
 void rest_of_a_frame_wakes(const MakeTransports& make) {
   Group group(make, 2);
   transports::Transport& receiver = group[1].transport();
-  group[1].expect(0, transports::Lane::bulk, {1, more_than_fits(), true, 1});
-  group[0].send(1, transports::Lane::bulk, 1, more_than_fits());
-  for (;;) {
-    while (!group[1].idle() && (group[1].turn() || !receiver.prepare_sleep())) {
+  std::uint64_t number = 0;
+  for (const std::size_t bytes : {std::size_t{270'000}, more_than_fits()}) {
+    group[1].expect(0, transports::Lane::bulk, {++number, bytes, true, 1});
+    group[0].send(1, transports::Lane::bulk, number, bytes);
+    for (;;) {
+      while (!group[1].idle() && (group[1].turn() || !receiver.prepare_sleep())) {
+      }
+      if (group[1].idle()) break;
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      bool woken = false;
+      while (!woken && std::chrono::steady_clock::now() < until) {
+        group[0].turn();
+        woken = readable(receiver.wait_descriptor(), 0);
+      }
+      REQUIRE(woken);
     }
-    if (group[1].idle()) break;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    bool woken = false;
-    while (!woken && std::chrono::steady_clock::now() < until) {
-      group[0].turn();
-      woken = readable(receiver.wait_descriptor(), 0);
-    }
-    REQUIRE(woken);
   }
   group.finish();
 }
