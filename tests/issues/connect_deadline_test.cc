@@ -9,7 +9,6 @@
 
 #include <future>
 
-#include "base/file_descriptor.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "catch.h"
@@ -28,9 +27,10 @@ namespace {
 
 constexpr const char* slow_name = "slow.test.rondo.invalid";
 
-// An event descriptor. The lookup of the slow name blocks until it is readable.
-const base::FileDescriptor& gate() {
-  static const base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
+// An event descriptor. The lookup of the slow name blocks until it is readable. It stays open to
+// the end of the process, because a thread whose lookup has been given up may still look at it.
+int gate() {
+  static const int event = ::eventfd(0, EFD_CLOEXEC);
   return event;
 }
 
@@ -43,7 +43,7 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   static const auto system_call = reinterpret_cast<Call>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   const bool asks = hints == nullptr || (hints->ai_flags & AI_NUMERICHOST) == 0;
   if (asks && node != nullptr && std::string_view(node) == slow_name) {
-    pollfd entry{gate().get(), POLLIN, 0};
+    pollfd entry{gate(), POLLIN, 0};
     ::poll(&entry, 1, 60'000);
     node = "127.0.0.1";
   }
@@ -133,7 +133,7 @@ TEST_CASE("a name that resolves slowly is given up at the deadline", "[deadline]
   }
   // The lookup threads that were left behind end once the gate is open.
   const std::uint64_t one = 1;
-  REQUIRE(::write(gate().get(), &one, sizeof one) == sizeof one);
+  REQUIRE(::write(gate(), &one, sizeof one) == sizeof one);
   std::string why;
   CHECK(rendezvous::resolve(slow_name, port, base::after(base::Clock::now(), milliseconds{30'000}),
                             why)

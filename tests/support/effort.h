@@ -34,7 +34,8 @@ inline std::uint64_t test_seed() {
 inline int effort() {
   return few_cases() ? 2 : whole_set() ? 100 : 20;
 }
-// How many runs with successive seeds have all cases of a table of which each has `percent` percent.
+// How many runs with successive seeds have all cases of a table of which each has `percent`
+// percent.
 inline std::uint64_t runs_of(int percent) {
   return percent >= 100 ? 1 : static_cast<std::uint64_t>(100 / percent);
 }

@@ -256,8 +256,8 @@ TEST_CASE("table: hosts") {
   }
 }
 
-// System calls make other transports slower than mem: each number of ranks tries the planner and the
-// ring, and each other algorithm is tried with one number of ranks, in turn.
+// System calls make other transports slower than mem: each number of ranks tries the planner and
+// the ring, and each other algorithm is tried with one number of ranks, in turn.
 void run_few_sizes(Over over, const std::vector<int>& sizes, Given given = Given::plain) {
   const int percent = percent_of(given);
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
