@@ -207,7 +207,7 @@ void check_every_operation(Device device) {
                                               {0, 0, 0, 0, 1, 1, 1, 1},
                                               {2, 0, 2, 1, 1, 0, 2, 2}};
   const std::vector<Case> cases = every_case(device);
-  const std::uint64_t runs = whole_set() ? 1 : few_cases() ? 5 : device == Device::host ? 10 : 16;
+  const std::uint64_t runs = few_cases() ? 5 : whole_set() ? 1 : device == Device::host ? 10 : 16;
   std::uint64_t number = 0;
   for (const std::vector<int>& hosts : layouts)
     for (const Where where : {Where::elsewhere, Where::windows, Where::mixed})
