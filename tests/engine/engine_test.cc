@@ -187,6 +187,31 @@ TEST_CASE("a frame of a later call shows that the earlier one differs") {
                  "out; all ranks must make the same calls in the same order"));
 }
 
+// Rank 0 needs no frame of rank 1 in either of its calls, so only the held frame shows the
+// mismatch.
+TEST_CASE("a held frame is a mismatch when a call begins that needs none of its sender") {
+  std::array<Buffers, 2> first, second;
+  Cluster cluster(3);
+  const auto ring = [&](int rank) {
+    Buffers& of = first[static_cast<std::size_t>(rank)];
+    return Work(cluster[rank].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::ring, of.in, of.out, count)));
+  };
+  const auto star = [&](int rank, Collective operation) {
+    Buffers& of = second[static_cast<std::size_t>(rank)];
+    return Work(cluster[rank].start(
+        make_call(operation, schedules::Algorithm::star, of.in, of.out, count)));
+  };
+  Work waits_for_2 = ring(0);
+  const Work also = ring(1), sends = star(1, Collective::reduce);
+  CHECK_FALSE(sends.wait_for(std::chrono::milliseconds{20}));
+  CHECK_FALSE(waits_for_2.wait_for(std::chrono::milliseconds{20}));
+  Work begins = star(0, Collective::broadcast);
+  const std::string text = failure_of(begins);
+  INFO(text);
+  CHECK(contains(text, "rank 1 called reduce #2"));
+}
+
 TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
   Buffers a;
   Cluster cluster(2);
