@@ -3,8 +3,8 @@
 #
 # unprivileged.sh FOLDER COMMAND...: runs COMMAND in this folder as an ordinary user with at most
 # 1,024 descriptors. Root becomes user 65534 without any capability; this user owns
-# FOLDER/meson-logs meanwhile. Paths stay the same. Where a folder above this one is closed to
-# others (mktemp -d, /root), the command runs in a mount namespace that makes this folder reachable.
+# FOLDER/meson-logs meanwhile. Paths stay the same. Where a folder above this tree or above PyTorch is
+# closed to others (mktemp -d, /root), the command runs in a mount namespace that makes both reachable.
 set -euo pipefail
 
 folder=$1
@@ -14,30 +14,43 @@ if ((EUID != 0)); then
   exec "$@"
 fi
 
-# Finds the uppermost folder of the path that others may not enter.
-closed="" way=""
-IFS=/ read -ra parts <<<"${PWD#/}"
-for part in "${parts[@]}"; do
-  way+=/$part
-  if [[ $(stat -c %A "$way") != *[xt] ]]; then
-    closed=$way
-    break
-  fi
+# Prints the uppermost folder of a path that others may not enter; nothing where there is none.
+closed_above() {
+  local way="" part parts
+  IFS=/ read -ra parts <<<"${1#/}"
+  for part in "${parts[@]}"; do
+    way+=/$part
+    [[ $(stat -c %A "$way") == *[xt] ]] || { echo "$way"; return; }
+  done
+}
+
+# This tree, and PyTorch, which is in the cache of the user who set it up. Mounts an empty folder over
+# each closed folder, in which only these are visible. Where no folder is closed, no mount is needed,
+# and no right to mount.
+tree=$PWD paths=("$PWD") closed=() hidden=() holds=()
+if torch=$(python3 -B tests/torch/environment.py --find); then paths+=("$torch"); fi
+for path in "${paths[@]}"; do
+  way=$(closed_above "$path")
+  [[ -z $way ]] || { closed+=("$way") hidden+=("$path"); }
 done
-# Mounts an empty folder over it, in which only this tree is visible. Where no folder is closed, no
-# mount is needed, and no right to mount.
-tree=$PWD
-if [[ -n $closed ]]; then
-  [[ $closed != "$tree" ]] || { echo "unprivileged.sh: other users may not enter $tree: chmod o+rx it" >&2; exit 1; }
+if ((${#closed[@]})); then
+  [[ ${closed[0]} != "$tree" ]] || { echo "unprivileged.sh: other users may not enter $tree: chmod o+rx it" >&2; exit 1; }
   if [[ -z ${RONDO_OWN_MOUNTS:-} ]]; then
     RONDO_OWN_MOUNTS=1 exec unshare --mount --propagation private "$BASH" "$0" "$folder" "$@"
   fi
-  hold=$(mktemp -d)
-  mount --bind "$tree" "$hold"
-  mount -t tmpfs -o mode=755 tmpfs "$closed"
-  mkdir -p "$tree"
-  mount --move "$hold" "$tree"
-  rmdir "$hold"
+  for path in "${hidden[@]}"; do
+    holds+=("$(mktemp -d)")
+    mount --bind "$path" "${holds[-1]}"
+  done
+  for way in "${closed[@]}"; do
+    # One may be above both.
+    [[ -z $(closed_above "$way") ]] || mount -t tmpfs -o mode=755 tmpfs "$way"
+  done
+  for place in "${!hidden[@]}"; do
+    mkdir -p "${hidden[place]}"
+    mount --move "${holds[place]}" "${hidden[place]}"
+    rmdir "${holds[place]}"
+  done
   cd "$tree"
 fi
 
