@@ -41,17 +41,19 @@ class Entry(unittest.TestCase):
     def test_version(self):
         """A package for another torch says so, and loads nothing."""
         code = """
+import sys
 import torch.distributed as dist
 from rondo import _built_for
 _built_for.TORCH = "2.1"
 try:
-    dist.init_process_group("rondo", init_method="file:///nowhere", rank=0, world_size=1)
+    dist.init_process_group("rondo", init_method=f"file://{sys.argv[1]}/join", rank=0, world_size=1)
 except ImportError as error:
     assert "built for torch 2.1" in str(error) and "pip install" in str(error), error
 else:
     raise SystemExit("no error")
 """
-        subprocess.run([sys.executable, "-B", "-c", code], check=True, timeout=120)
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "-B", "-c", code, folder], check=True, timeout=120)
 
 
 if __name__ == "__main__":
