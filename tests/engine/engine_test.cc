@@ -187,8 +187,7 @@ TEST_CASE("a frame of a later call shows that the earlier one differs") {
                  "out; all ranks must make the same calls in the same order"));
 }
 
-// Rank 0 needs no frame of rank 1 in either of its calls, so only the held frame shows the
-// mismatch.
+// Rank 0 needs no frame of rank 1 in either of its calls.
 TEST_CASE("a held frame is a mismatch when a call begins that needs none of its sender") {
   std::array<Buffers, 2> first, second;
   Cluster cluster(3);

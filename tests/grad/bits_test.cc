@@ -37,7 +37,7 @@ struct StepPlan {
   bool on_stream = true;
 };
 
-// What the ranks do, the same in every form.
+// The calls of the ranks are the same in every form.
 struct Script {
   Model model;
   GradientOptions options;
