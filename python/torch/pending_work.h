@@ -79,16 +79,16 @@ class PendingWork final : public c10d::Work {
     return finished_ && (!future_ || future_->completed());
   }
 
-  // Makes no callbacks: they may take long.
+  // On a GPU: whether the results are in the caller's tensors, for any stream. Makes no callbacks:
+  // they may take long.
   bool isCompleted() override {
-    if (isDone()) return true;
-    if (drive(std::chrono::steady_clock::now()) && countdown_->claim()) {
+    if (!isDone() && drive(std::chrono::steady_clock::now()) && countdown_->claim()) {
       if (after_waits_ || has_future())
         finish_later();
       else
         finish_now();
     }
-    return isDone();
+    return isDone() && all_on_gpu_has_ended();
   }
   bool isSuccess() const override {
     const std::lock_guard lock(own_mutex_);
@@ -261,6 +261,11 @@ class PendingWork final : public c10d::Work {
       if (enqueued_) enqueued_->block(CallStream::current(enqueued_->device()));
     }
     if (after_all_) session_->sides().order();
+  }
+  // Whether what follows the operations there has ended. Throws if the GPU has failed.
+  bool all_on_gpu_has_ended() const {
+    const std::lock_guard lock(own_mutex_);
+    return !enqueued_ || enqueued_->query();
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);

@@ -78,6 +78,22 @@ class GpuWaits(GpuTest):
                 self.assertTrue(work.is_completed() and work.is_success())
 
     @on_ranks(2, BOTH)
+    def test_completed_when_the_results_are_there(self):
+        """Who asks without waiting finds them in the tensor, also where they are copied into it."""
+        if self.rank == 1:
+            return dist.broadcast(self.put(ramp(7).view(50, 100)), 1)
+        x = self.put(torch.zeros(100, 50)).t()
+        gpus.hold_pool()
+        work = dist.broadcast(x, 1, async_op=True)
+        while not work.is_success():
+            self.assertFalse(work.is_completed())
+        self.assertFalse(work.is_completed())
+        gpus.let_pool_go()
+        while not work.is_completed():
+            pass
+        self.assertTrue(torch.equal(gpus.to_cpu(x), ramp(7).view(50, 100)))
+
+    @on_ranks(2, BOTH)
     def test_blocking_call(self):
         """It leaves the copies to the stream, too, and keeps the memory."""
         if self.rank == 1:

@@ -45,6 +45,11 @@ device::StreamHandle handle_of(const c10::Stream& stream) {
   return reinterpret_cast<device::StreamHandle>(stream.id());
 }
 
+struct Recorded {
+  const device::Gpu& gpu;
+  device::Event event;
+};
+
 // The id of a stream is its CUstream. Thread-safe.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -85,20 +90,27 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(c10::Stream stream) const override { return handle_of(stream); }
 
   void record(void** event, const c10::Stream& stream, DeviceIndex, c10::EventFlag) const override {
-    if (*event == nullptr) *event = new device::Event(gpus().gpu(stream.device_index()));
     const device::Gpu& gpu = gpus().gpu(stream.device_index());
+    if (*event == nullptr) *event = new Recorded{gpu, device::Event(gpu)};
     const device::Current current(gpu);
-    gpu.check(static_cast<device::Event*>(*event)->record(handle_of(stream)), "cuEventRecord");
+    gpu.check(static_cast<Recorded*>(*event)->event.record(handle_of(stream)), "cuEventRecord");
   }
   void block(void* event, const c10::Stream& stream) const override {
     const device::Gpu& gpu = gpus().gpu(stream.device_index());
     const device::Current current(gpu);
     gpu.check(gpu.driver().stream_wait_event(handle_of(stream),
-                                             static_cast<device::Event*>(event)->get(), 0),
+                                             static_cast<Recorded*>(event)->event.get(), 0),
               "cuStreamWaitEvent");
   }
+  bool queryEvent(void* event) const override {
+    const Recorded& recorded = *static_cast<Recorded*>(event);
+    const device::Current current(recorded.gpu);
+    const device::Status status = recorded.event.query();
+    if (status != device::not_ready) recorded.gpu.check(status, "cuEventQuery");
+    return status == device::success;
+  }
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
-    delete static_cast<device::Event*>(event);
+    delete static_cast<Recorded*>(event);
   }
   void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override;
 
