@@ -14,6 +14,7 @@
 #include "hot_path/attempts.h"
 #include "hot_path/counting.h"
 #include "lib/connect.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {
@@ -153,7 +154,7 @@ void check_allocations(Over over, int size, int effort) {
 TEST_CASE("nothing is allocated after the first operation of a shape") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(2, 3, 4);
-  check_allocations(over, size, 100);
+  check_allocations(over, size, whole_set() ? 100 : 20);
 }
 
 // Needs a device: tests/vm runs it in a guest, which is slow.

@@ -92,7 +92,7 @@ microseconds used_by_waiting_rank(const Setup& setup, milliseconds late, microse
 
 }  // namespace
 
-TEST_CASE("an idle communicator uses no processor, from the end of its traffic on") {
+TEST_CASE("an idle communicator uses no processor, from the end of its traffic on", "[times]") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(2, 4);
   constexpr milliseconds pause{1000};
@@ -112,7 +112,7 @@ TEST_CASE("an idle communicator uses no processor, from the end of its traffic o
   CHECK(least < limit);
 }
 
-TEST_CASE("a rank that waits for a late one uses less than 1 % of the wait") {
+TEST_CASE("a rank that waits for a late one uses less than 1 % of the wait", "[times]") {
   struct Row {
     Over over;
     int size;
@@ -135,7 +135,7 @@ TEST_CASE("a rank that waits for a late one uses less than 1 % of the wait") {
 
 // It also shows that the measurement above sees a rank that spins. Over shared memory a rank whose
 // peer was last seen on its core yields, and other programs may take the time.
-TEST_CASE("a rank that waits with RONDO_WAIT=spin keeps its core busy") {
+TEST_CASE("a rank that waits with RONDO_WAIT=spin keeps its core busy", "[times]") {
   constexpr milliseconds late{300};
   const microseconds used =
       used_by_waiting_rank(setup_of(Over::tcp, 2, "spin"), late, microseconds{});
