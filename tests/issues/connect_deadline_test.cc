@@ -13,7 +13,7 @@
 #include "base/thread.h"
 #include "catch.h"
 #include "lib/connect.h"
-#include "lib/ranks.h"
+#include "lib/played_rank.h"
 #include "lib/record.h"
 #include "lib/rendezvous/name_lookup.h"
 #include "lib/settings.h"
@@ -86,15 +86,20 @@ TEST_CASE("connect_deadline may be for ever", "[deadline]") {
 
 TEST_CASE("joining and sharing memory have one deadline together", "[deadline]") {
   constexpr milliseconds limit{10'000}, late{5000};
-  const std::string url = free_url();
+  const std::uint16_t port = free_port();
+  const std::string url = "tcp://127.0.0.1:" + std::to_string(port);
   const base::TimePoint start = base::Clock::now();
   std::promise<void> given_up;
-  // Rank 1 joins late, and then shares no memory.
+  // Rank 1 joins late, when a stranger that says nothing has been turned away. Then it shares no
+  // memory.
   auto other = std::async(std::launch::async, [&] {
     lib::TransportList listening;
     listening.push_back(
         shm::make_shm({.rank = 1, .size = 2, .secret = "secret", .host = base::host_identity()}));
-    rendezvous::pause_until(base::after(start, late));
+    rendezvous::Stream stranger = connected(port);
+    rendezvous::wait_for(stranger.descriptor(), POLLIN, base::after(start, milliseconds{30'000}));
+    stranger.read();
+    if (!stranger.ended()) return std::string("the stranger was not turned away");
     Options same = with_deadline(limit);
     same.transports = {"shm"};
     const transports::Blob record = lib::write_record(lib::with_environment(same), {}, listening,

@@ -21,11 +21,15 @@ Buffer all_of(std::vector<float>& values) {
   return {values.data(), values.size(), DType::f32};
 }
 
-OpOptions urgent() {
+OpOptions in(Priority lane) {
   OpOptions options;
-  options.priority = Priority::urgent;
+  options.priority = lane;
   return options;
 }
+// The lanes of the two operations.
+struct Lanes {
+  Priority first = Priority::bulk, second = Priority::urgent;
+};
 
 void expect_exactly(const std::vector<float>& values, float wanted, const std::string& what) {
   for (const float value : values)
@@ -43,39 +47,42 @@ void call_second_then_first(Work second, const std::function<Work()>& first) {
   second.wait();
 }
 
-void read_after_write(Communicator& c) {
+void read_after_write(Communicator& c, Lanes lanes = {}) {
   std::vector<float> shared(count, 1), out(count), own(count, 5);
   if (c.rank() == 0)
-    return call_second_then_first(c.all_reduce(all_of(own), all_of(out), ReduceOp::sum, urgent()),
-                                  [&] { return c.broadcast(all_of(shared), all_of(shared), 0); });
+    return call_second_then_first(
+        c.all_reduce(all_of(own), all_of(out), ReduceOp::sum, in(lanes.second)),
+        [&] { return c.broadcast(all_of(shared), all_of(shared), 0, in(lanes.first)); });
   shared.assign(count, 7);
-  Work first = c.broadcast(all_of(shared), all_of(shared), 0);
-  Work second = c.all_reduce(all_of(shared), all_of(out), ReduceOp::sum, urgent());
+  Work first = c.broadcast(all_of(shared), all_of(shared), 0, in(lanes.first));
+  Work second = c.all_reduce(all_of(shared), all_of(out), ReduceOp::sum, in(lanes.second));
   second.wait();
   first.wait();
   expect_exactly(out, 6, "a sum of what was received before");
 }
 
-void write_after_read(Communicator& c) {
+void write_after_read(Communicator& c, Lanes lanes = {}) {
   std::vector<float> shared(count, 1), out(count), own(count, 5);
   if (c.rank() == 0) {
-    call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, urgent()),
-                           [&] { return c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0); });
+    call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, in(lanes.second)), [&] {
+      return c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0, in(lanes.first));
+    });
     return expect_exactly(out, 2, "a sum of what was there before");
   }
-  Work first = c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0);
-  Work second = c.broadcast(all_of(shared), all_of(shared), 0, urgent());
+  Work first = c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0, in(lanes.first));
+  Work second = c.broadcast(all_of(shared), all_of(shared), 0, in(lanes.second));
   second.wait();
   first.wait();
 }
 
-void write_after_write(Communicator& c) {
+void write_after_write(Communicator& c, Lanes lanes = {}) {
   std::vector<float> shared(count, 1), own(count, 5);
   if (c.rank() == 0)
-    return call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, urgent()),
-                                  [&] { return c.broadcast(all_of(shared), all_of(shared), 0); });
-  Work first = c.broadcast(all_of(shared), all_of(shared), 0);
-  Work second = c.broadcast(all_of(shared), all_of(shared), 0, urgent());
+    return call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, in(lanes.second)), [&] {
+      return c.broadcast(all_of(shared), all_of(shared), 0, in(lanes.first));
+    });
+  Work first = c.broadcast(all_of(shared), all_of(shared), 0, in(lanes.first));
+  Work second = c.broadcast(all_of(shared), all_of(shared), 0, in(lanes.second));
   second.wait();
   first.wait();
   expect_exactly(shared, 5, "what was received last");
@@ -89,6 +96,10 @@ TEST_CASE("operations on the same memory follow each other from lane to lane") {
   run_communicators(setup, "read after write", [](Communicator& c, int) { read_after_write(c); });
   run_communicators(setup, "write after read", [](Communicator& c, int) { write_after_read(c); });
   run_communicators(setup, "write after write", [](Communicator& c, int) { write_after_write(c); });
+  if (setup.over != Over::mem) return;
+  run_communicators(setup, "bulk after urgent", [](Communicator& c, int) {
+    write_after_write(c, {Priority::urgent, Priority::bulk});
+  });
 }
 
 }  // namespace rondo::testing

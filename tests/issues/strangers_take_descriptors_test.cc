@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,7 @@
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
 #include "catch.h"
-#include "lib/ranks.h"
+#include "lib/played_rank.h"
 #include "transports/connect/address.h"
 #include "transports/host/address.h"
 #include "transports/host/packet.h"
@@ -133,6 +134,33 @@ TEST_CASE("connections that prove nothing hold a quarter of the descriptors at m
   REQUIRE(shake_hands(client, base::after(base::Clock::now(), milliseconds{20'000})) ==
           base::Verdict::welcome);
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
+}
+
+TEST_CASE("strangers at the rendezvous hold a quarter of the descriptors at most") {
+  const std::uint16_t port = free_port();
+  const auto rank = [port](int number) {
+    return std::async(std::launch::async, [port, number] {
+      return join_one(place_of(number, 2, "tcp://127.0.0.1:" + std::to_string(port), "secret"),
+                      with_deadline(milliseconds{20'000}), record_of(number));
+    });
+  };
+  auto rank0 = rank(0);
+  rendezvous::Stream first = connected(port);
+  REQUIRE(first.descriptor() < 80);
+  const FileLimit limit(280);
+  std::vector<rendezvous::Stream> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(connected(port));
+  {
+    // When this handshake is over, all others have been accepted.
+    const rendezvous::Stream last = welcomed(port, 1, 2, "secret");
+    for (rendezvous::Stream& stranger : strangers) stranger.read();
+    CHECK(std::ranges::count_if(strangers, [](const auto& one) { return !one.ended(); }) <=
+          280 / 4);
+  }
+  std::vector<Outcome> outcomes;
+  outcomes.push_back(rank(1).get());
+  outcomes.insert(outcomes.begin(), rank0.get());
+  CHECK(what_is_wrong(outcomes) == "");
 }
 
 TEST_CASE("a rank that comes when there are no descriptors left takes the place of a stranger",

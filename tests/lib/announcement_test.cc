@@ -12,7 +12,7 @@
 #include "base/process.h"
 #include "catch.h"
 #include "lib/rendezvous/announcement.h"
-#include "ranks.h"
+#include "played_rank.h"
 
 using namespace rondo;
 using namespace rondo::tests;
@@ -63,6 +63,34 @@ TEST_CASE("an empty file is as good as none", "[rendezvous]") {
   const Directory directory;
   write_file(directory.path() + "/meet", "");
   CHECK(meet(directory.path() + "/meet") == "");
+}
+
+TEST_CASE("rank 0 refuses who has read the announcement of another job", "[rendezvous]") {
+  const Directory directory;
+  const std::string path = directory.path() + "/meet";
+  std::vector<std::future<Outcome>> ranks;
+  const auto start = [&](int rank) {
+    ranks.push_back(std::async(std::launch::async, [&path, rank] {
+      return join_one(place_of(rank, 2, "file://" + path, "s"), with_deadline(milliseconds{20'000}),
+                      record_of(rank));
+    }));
+  };
+  start(0);
+  const auto board = rendezvous::file_board(path);
+  std::string why;
+  std::optional<rendezvous::Announcement> found;
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
+  while (!found && base::Clock::now() < until) found = board->look(until, why);
+  REQUIRE(found);
+  const std::string& at = found->addresses.front();
+  rendezvous::Stream stale =
+      connected(static_cast<std::uint16_t>(std::stoul(at.substr(at.rfind(':') + 1))));
+  CHECK(greet(stale, {base::Purpose::rendezvous, 1, 2, found->job + 1, 0, 0}, "s") ==
+        base::Verdict::wrong_job);
+  start(1);
+  std::vector<Outcome> outcomes;
+  for (auto& rank : ranks) outcomes.push_back(rank.get());
+  CHECK(what_is_wrong(outcomes) == "");
 }
 
 TEST_CASE("what an earlier job left behind harms nobody", "[rendezvous]") {

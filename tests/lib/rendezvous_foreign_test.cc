@@ -7,8 +7,7 @@
 #include "base/handshake.h"
 #include "catch.h"
 #include "lib/control/messages.h"
-#include "lib/rendezvous/stream.h"
-#include "ranks.h"
+#include "played_rank.h"
 
 using namespace rondo;
 using namespace rondo::tests;
@@ -20,42 +19,6 @@ std::future<Outcome> start(const rendezvous::Place& place,
   return std::async(std::launch::async, [place, deadline] {
     return join_one(place, with_deadline(deadline), record_of(place.rank));
   });
-}
-
-rendezvous::Stream connected(std::uint16_t port) {
-  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
-  for (;;) {
-    std::string why;
-    base::FileDescriptor socket =
-        rendezvous::connect_to(rendezvous::loopback_address(port).front(), until, why);
-    if (socket) return rendezvous::Stream(std::move(socket));
-    if (base::Clock::now() >= until) throw std::runtime_error(why);
-    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{2}));
-  }
-}
-
-template <std::size_t size>
-std::array<std::byte, size> receive(rendezvous::Stream& stream) {
-  std::array<std::byte, size> bytes{};
-  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
-  while (!stream.take(bytes)) {
-    if (stream.ended() || !rendezvous::wait_for(stream.descriptor(), POLLIN, until))
-      throw std::runtime_error("nothing came");
-    stream.read();
-  }
-  return bytes;
-}
-
-// Plays a rank until it is welcome.
-rendezvous::Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size,
-                            std::string_view secret) {
-  rendezvous::Stream stream = connected(port);
-  base::Initiator initiator({base::Purpose::rendezvous, rank, size, 0, 0, 0}, 0, secret);
-  stream.send(initiator.hello());
-  stream.send(initiator.answer(receive<base::challenge_bytes>(stream)));
-  if (base::Initiator::read_verdict(receive<base::verdict_bytes>(stream)) != base::Verdict::welcome)
-    throw std::runtime_error("not welcome");
-  return stream;
 }
 
 std::string tcp_url(std::uint16_t port) {

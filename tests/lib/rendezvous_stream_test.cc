@@ -45,3 +45,23 @@ TEST_CASE("shared bytes are sent in their place and are not copied", "[stream]")
   CHECK_FALSE(sender.has_unsent());
   CHECK(sender.unsent_bytes() == 0);
 }
+
+TEST_CASE("a frame longer than any frame ends the stream at once", "[stream]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  rendezvous::Stream sender{base::FileDescriptor(ends[0])};
+  rendezvous::Stream receiver{base::FileDescriptor(ends[1])};
+  const std::vector<std::byte> longest(rendezvous::most_payload_bytes), longer(longest.size() + 1);
+  sender.send(rendezvous::make_frame(1, longest));
+  const std::vector<std::byte> begun = rendezvous::make_frame(2, longer);
+  sender.send(std::span(begun).first(100));
+  receiver.read();
+  const auto frame = receiver.take_frame();
+  REQUIRE(frame);
+  CHECK(frame->payload == longest);
+  receiver.read();
+  CHECK_FALSE(receiver.take_frame());
+  CHECK(receiver.ended());
+  CHECK_THAT(receiver.why(),
+             Catch::Contains("a frame of " + std::to_string(longer.size()) + " bytes"));
+}

@@ -171,6 +171,7 @@ def closes_during_split(c):
 
 def interrupted(c):
     """Ctrl-C ends the waiting; the operation goes on, and its buffer stays."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     if c.rank == 0:
         interrupted_buffers = []
         for wait in [lambda x: c.receive(x, 1, tag=1), lambda x: c.receive(x, 1, tag=2, wait=False).wait()]:

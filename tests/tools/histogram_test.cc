@@ -22,6 +22,15 @@ TEST_CASE("percentiles of a histogram are right to one percent") {
   CHECK(times.percentile(0) == Approx(0.37).epsilon(0.01));
 }
 
+TEST_CASE("a percentile is the least value that has so many of the values below it or beside it") {
+  Histogram times;
+  for (int i = 1; i <= 4; ++i) times.add(100 * i);
+  CHECK(times.percentile(0.5) == Approx(200).epsilon(0.01));
+  CHECK(times.percentile(0.51) == Approx(300).epsilon(0.01));
+  CHECK(times.percentile(0.75) == Approx(300).epsilon(0.01));
+  CHECK(times.percentile(0.76) == Approx(400).epsilon(0.01));
+}
+
 TEST_CASE("times beyond the classes keep their extremes") {
   Histogram times;
   times.add(0);

@@ -28,6 +28,18 @@ TEST_CASE("what is copied is loaded and stored for each rank that takes it") {
   CHECK(traffic_of(Collective::barrier, 4, 0, false) == 0);
 }
 
+// As nccl-tests have them.
+TEST_CASE("the factors of the bus bandwidth") {
+  CHECK(bus_factor(Collective::all_reduce, 4) == 1.5);
+  for (const Collective one : {Collective::all_gather, Collective::all_gather_v,
+                               Collective::reduce_scatter, Collective::reduce_scatter_v,
+                               Collective::all_to_all, Collective::gather, Collective::scatter})
+    CHECK(bus_factor(one, 4) == 0.75);
+  CHECK(bus_factor(Collective::broadcast, 4) == 1);
+  CHECK(bus_factor(Collective::reduce, 4) == 1);
+  CHECK(bus_factor(Collective::barrier, 4) == 0);
+}
+
 TEST_CASE("a message is loaded and stored once, and crosses one link") {
   CHECK(traffic_of(Operation::sendrecv(), 4, 100, false) == 4 * 200);
   CHECK(traffic_of(Operation::one_way(), 2, 100, false) == 200);

@@ -65,6 +65,19 @@ TEST_CASE("another rank, or nothing of Rondo, at the first endpoint does not end
   exchange(group);
 }
 
+TEST_CASE("a rank does not fall asleep over a connection that has just opened") {
+  const auto limit = std::chrono::milliseconds(20'000);
+  Group group = group_with({}, limit);
+  group[0].send(1, transports::Lane::bulk, 1, 1000);
+  group[1].expect(0, transports::Lane::bulk, {1, 1000, true, 1});
+  group[0].turn();
+  transports::Transport& dialled = group[1].transport();
+  pollfd news{dialled.wait_descriptor(), POLLIN, 0};
+  do REQUIRE(::poll(&news, 1, 20'000) == 1);
+  while (dialled.prepare_sleep());
+  group.finish();
+}
+
 TEST_CASE("when all endpoints turn a rank away the first answer is told") {
   const auto limit = std::chrono::milliseconds(20'000);
   const auto first = tcp::make_tcp(options_of(2, limit)),

@@ -3,6 +3,7 @@
 // The halves of tcp links, apart from their links: the test holds the other end of each socket.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "conformance.h"
 #include "no_link.h"
 #include "transports/tcp/frame_receiver.h"
+#include "transports/tcp/frame_sender.h"
 #include "transports/tcp/piece.h"
 #include "transports/tcp/striped_receiver.h"
 #include "transports/tcp/striped_sender.h"
@@ -85,6 +87,33 @@ struct SoleReceiver {
 };
 
 }  // namespace
+
+TEST_CASE("a small payload that the socket takes in part may be changed at once") {
+  const Wire wire;
+  tcp::FrameSender sender;
+  sender.attach(wire.own.get(), {});
+  NoLink link{transports::Lane::bulk};
+  LearningSink sink;
+  const transports::HeaderBytes header = header_of(7);
+  const transports::Blob payload = payload_of(7, transports::eager_bytes);
+  transports::Blob lent = payload, wanted, came;
+  auto how = transports::Send::done;
+  while (how == transports::Send::done) {
+    how = sender.send(header, lent, 1);
+    wanted.insert(wanted.end(), header.begin(), header.end());
+    wanted.insert(wanted.end(), payload.begin(), payload.end());
+  }
+  REQUIRE(how == transports::Send::copied);
+  std::ranges::fill(lent, std::byte{0});
+  std::array<std::byte, 65536> scratch;
+  while (came.size() < wanted.size()) {
+    const ssize_t count = ::recv(wire.peer.get(), scratch.data(), scratch.size(), 0);
+    if (count > 0) came.insert(came.end(), scratch.begin(), scratch.begin() + count);
+    sender.flag_room();
+    if (!sender.resume(link, sink)) REQUIRE(count > 0);
+  }
+  CHECK(came == wanted);
+}
 
 TEST_CASE("a frame accepted by its header has work again when its rest has come") {
   SoleReceiver bench;
