@@ -3,6 +3,9 @@
 # The tests and checks of ./dev, which sources this file. docs/testing.md explains the two sets of
 # tests, the seed that draws their cases, and the parts of ./dev check.
 
+# Ctrl-C ends everything, not only the test program under way.
+trap 'exit 130' INT
+
 # Prints a seed: successive commits draw different cases. A shallow clone cannot count its commits.
 seed() {
   if [[ $(git rev-parse --is-shallow-repository 2>/dev/null) == true ]]; then
@@ -12,7 +15,7 @@ seed() {
   fi
 }
 export RONDO_TEST_SEED=${RONDO_TEST_SEED:-$(seed)}
-[[ $RONDO_TEST_SEED =~ ^(0|[1-9][0-9]{0,17})$ ]] || fail "RONDO_TEST_SEED takes a number of at most 18 digits, not '$RONDO_TEST_SEED'"
+[[ $RONDO_TEST_SEED =~ ^(0|[1-9][0-9]{0,17})$ ]] || fail "RONDO_TEST_SEED takes a number of at most 18 digits without leading zeros, not '$RONDO_TEST_SEED'"
 # run_tests reads these; commands and parts set them first.
 case_set=change   # or all
 suites=()         # those that run; none: all
@@ -38,11 +41,17 @@ meson_test() {
     ${times:+--wrapper "$(printf '%q ' "$PWD/tests/times.py" "$times")"} "${@:3}" {lock}>&- || true
 }
 
+# refuse_beside FOLDER: a build must not replace programs that another run has started.
+refuse_beside() {
+  [[ -f $1/.tests.lock ]] || return 0
+  flock --nonblock "$1/.tests.lock" true || fail "tests of $1 are running; wait for their end"
+}
+
 # run_tests FOLDER [ARGUMENTS of meson test]: runs the tests of the set and suites above, or those
 # that the arguments name. Those that wait run beside those that compute. The last line is
 # "N passed, N failed[, N skipped]".
 run_tests() {
-  local folder=$1 base=$1/meson-logs/$logbase kind lock logs names options=() before="" argument
+  local folder=$1 base=$1/meson-logs/$logbase kind lock logs names options
   shift
   exec {lock}>"$folder/.tests.lock"
   flock --nonblock "$lock" || fail "tests of $folder are running; wait for their end"
@@ -51,10 +60,7 @@ run_tests() {
   if (($#)); then
     python tests/suites.py named "$folder" "$case_set" "$@" >"$base.names" || return 1
     mapfile -t names <"$base.names"
-    for argument in "$@"; do
-      [[ $argument != -* && $before != -* ]] || options+=("$argument")
-      before=$argument
-    done
+    mapfile -t options < <(python tests/suites.py options "$@")
     meson_test "$folder" "$logbase" "${options[@]}" "${names[@]}"
   else
     for kind in waits computes alone; do
@@ -70,11 +76,21 @@ run_tests() {
   logs=("$base"*.json) names=("$base"*.names)
   summary "--again=RONDO_TEST_SEED=$RONDO_TEST_SEED $again" "${names[@]/#/--names=}" "${logs[@]}"
 }
+# build_tests [ARGUMENTS of meson test]: builds what the tests need that the arguments name.
 build_tests() {
+  local targets=()
+  refuse_beside build
   setup
   switch_on tests
-  build
+  configure build
+  if (($#)); then
+    ninja -C build build.ninja >/dev/null
+    python tests/suites.py named build "$case_set" "$@" >/dev/null || return 1
+    mapfile -t targets < <(words_of "$@" | xargs -rd '\n' python tests/suites.py targets build "$case_set")
+  fi
+  ninja -C build "${targets[@]}"
 }
+words_of() { python tests/suites.py words "$@"; }
 
 # summary LOG...: see tests/summary.py.
 summary() { python tests/summary.py "$@"; }
@@ -82,18 +98,17 @@ summary() { python tests/summary.py "$@"; }
 # test [--all] [--times] [ARGUMENTS of meson test]; --all: all cases; --times: also prints how long
 # each program took, and its processor time.
 run_test() {
-  local status=0
-  build_tests
-  while [[ ${1:-} == --all || ${1:-} == --times ]]; do
-    if [[ $1 == --all ]]; then
-      case_set=all again+=" --all"
-    else
-      times=$PWD/build/meson-logs/times.txt
-      rm -f "$times"
-    fi
-    shift
+  local status=0 argument arguments=()
+  for argument in "$@"; do
+    case $argument in
+      --all) case_set=all again+=" --all" ;;
+      --times) times=$PWD/build/meson-logs/times.txt ;;
+      *) arguments+=("$argument") ;;
+    esac
   done
-  run_tests build "$@" || status=$?
+  build_tests "${arguments[@]}" || return 1
+  [[ -z $times ]] || rm -f "$times"
+  run_tests build "${arguments[@]}" || status=$?
   [[ -z $times ]] || python tests/times.py --table "$times"
   return $status
 }
@@ -101,7 +116,7 @@ times=""
 
 # Runs the tests as an ordinary user, because root is exempt from many limits.
 unprivileged() {
-  build_tests
+  build_tests "$@" || return 1
   # Each meson test gives the folder of logs to that user until it ends, so two cannot run at once.
   logbase=unprivileged wrapper=(tests/unprivileged.sh build) again="./dev unprivileged" beside=""
   run_tests build "$@"
@@ -130,7 +145,14 @@ sanitize() {
       asan | tsan) names+=("$1") ;;
       --all) case_set=all ;;
       --build) only_build=1 ;;
-      --suites) IFS=, read -ra suites <<<"$2" && shift ;;
+      --suites)
+        [[ ${2:-} ]] || fail "--suites takes SUITE,..."
+        IFS=, read -ra suites <<<"$2"
+        for name in "${suites[@]}"; do
+          python tests/suites.py others . | grep -qx -- "$name" || fail "there is no suite '$name'; a suite is a folder of tests/"
+        done
+        shift
+        ;;
       -*) fail "sanitize takes --all, --build, --suites SUITE,..., asan, tsan and names of tests, not '$1'" ;;
       *) tests+=("$1") ;;
     esac
@@ -145,7 +167,11 @@ sanitize() {
     # Targets may have been added since.
     ninja -C "build-$name" build.ninja >/dev/null || return 1
     targets=()
-    if ((${#suites[@]})); then
+    refuse_beside "build-$name"
+    if ((${#tests[@]})); then
+      python tests/suites.py named "build-$name" "$case_set" "${tests[@]}" >/dev/null || return 1
+      mapfile -t targets < <(words_of "${tests[@]}" | xargs -rd '\n' python tests/suites.py targets "build-$name" "$case_set")
+    elif ((${#suites[@]})); then
       mapfile -t targets < <(python tests/suites.py targets "build-$name" "$case_set" "${suites[@]}")
       ((${#targets[@]})) || { say "build-$name has no tests of ${suites[*]}"; continue; }
     fi
@@ -192,13 +218,13 @@ fuzz() {
 # ---- parts of ./dev check ----
 
 declare -A parts=(
-  [plain]="all cases of the tests that are in no other part"
+  [plain]="all cases of the tests that no part below has to itself"
   [asan]="the tests under ASan and UBSan"
   [tsan]="the tests under TSan"
   [lint]="format, clang-tidy with all checks, definitions of types compared at link time"
   [unprivileged]="the set change as an ordinary user with 1,024 descriptors"
   [rdma]="RDMA devices (Soft-RoCE) in virtual machines"
-  [gpu]="all cases of GPU tests over the fake CUDA driver, and ./dev gpu --fake"
+  [gpu]="all cases of the suites gpu and device over the fake CUDA driver, and ./dev gpu --fake"
   [hosts]="all cases between hosts (network namespaces) and with launchers"
   [fuzz]="every decoder fuzzed, five minutes in all"
   [soak]="random calls and cycles for five minutes, and rounds of faults"
@@ -212,7 +238,7 @@ part_order=(plain asan tsan lint unprivileged rdma gpu hosts fuzz soak install o
 apart=(gpu device hosts launchers fuzz soak install vm mutants)
 
 run_suites() {
-  case_set=all suites=("$@") again="./dev test --all"
+  case_set=all suites=("$@") again="$longer./dev test --all"
   build_tests || return 1
   run_tests build
 }
@@ -240,20 +266,25 @@ part_gpu() {
 }
 part_hosts() { run_suites hosts launchers; }
 part_fuzz() { fuzz 300; }
-part_soak() { RONDO_TEST_SOAK_SECONDS=300 RONDO_TEST_ROUNDS=200 run_suites soak faults; }
+part_soak() {
+  export RONDO_TEST_SOAK_SECONDS=300 RONDO_TEST_ROUNDS=200
+  longer="RONDO_TEST_SOAK_SECONDS=300 RONDO_TEST_ROUNDS=200 "
+  run_suites soak faults
+}
+longer=""  # variables of the part
 part_install() { run_suites install; }
 part_one-core() {
-  build_tests
+  build_tests || return 1
   logbase=one-core wrapper=(taskset -c 0) again="taskset -c 0 ./dev test"
   run_tests build
 }
 part_mutants() { mutants "$@"; }
 
-# mutants [N|all]: tries N mutants that the seed draws (default 12), or all.
+# mutants N|all: tries N mutants that the seed draws, or all.
 mutants() {
   need "${build_packages[@]}" "${test_packages[@]}"
-  local count=(--count "${1:-12}")
-  [[ ${1:-} != all ]] || count=()
+  local count=(--count "$1")
+  [[ $1 != all ]] || count=()
   python tests/mutants/mutants.py --build build-mutants --seed "$RONDO_TEST_SEED" "${count[@]}"
 }
 
@@ -261,6 +292,8 @@ list_parts() {
   local part
   for part in "${part_order[@]}"; do printf '  %-13s %s\n' "$part" "${parts[$part]}"; done
 }
+
+mutant_count=12  # for ./dev check
 
 # Changes when a file that git does not ignore changes, or the seed.
 digest() {
@@ -271,15 +304,17 @@ digest() {
 # check [--list] [--resume] [PART...]: runs these parts, or all; --resume: only those that have not
 # passed on the same sources with the same seed. Output and results go to build-check/.
 check() {
-  local resume="" chosen=() part sources line failed=0 passed=0 skipped=0 lock
+  local resume="" chosen=() part sources stamp line failed=0 passed=0 skipped=0 lock
   while (($#)); do
     case $1 in
       --list) list_parts && return ;;
       --resume) resume=1 ;;
       mutants)
         chosen+=(mutants)
-        if [[ ${2:-} =~ ^([1-9][0-9]*|all)$ ]]; then mutant_count=$2 && shift; fi
+        if [[ ${2:-} =~ ^([0-9]+|all)$ ]]; then mutant_count=$2 && shift; fi
+        [[ $mutant_count != 0 ]] || fail "check mutants takes how many, at least 1, or all"
         ;;
+      -*) fail "check takes --list, --resume and parts, not '$1'" ;;
       *) [[ $1 && ${parts[$1]:-} ]] || fail "check has no part '$1'; its parts are:"$'\n'"$(list_parts)"
         chosen+=("$1") ;;
     esac
@@ -296,10 +331,12 @@ check() {
   fi
   setup all
   for part in "${chosen[@]}"; do
-    if [[ $resume ]] && grep -Eqs "^$sources [1-9][0-9]* passed, 0 failed" "build-check/$part.result"; then
+    stamp=${sources:-unknown}
+    [[ $part != mutants ]] || stamp+=-$mutant_count
+    if [[ $resume ]] && grep -Eqs "^$stamp [1-9][0-9]* passed, 0 failed" "build-check/$part.result"; then
       say "$part has passed on these sources"
     else
-      run_part "$part" "${sources:-unknown}" {lock}>&-
+      run_part "$part" "$stamp" {lock}>&-
     fi
   done
   say "parts, with seed $RONDO_TEST_SEED"
@@ -317,7 +354,7 @@ check() {
 # the sum of the lines that count tests; a part without such a line counts as one test.
 run_part() {
   local started=$SECONDS status=0 line count=()
-  [[ $1 != mutants ]] || count=(${mutant_count:+"$mutant_count"})
+  [[ $1 != mutants ]] || count=("$mutant_count")
   say "==== $1: ${parts[$1]}"
   ./dev part "$1" "${count[@]}" 2>&1 | tee "build-check/$1.log" || status=1
   line=$(awk '/^[0-9]+ passed, [0-9]+ failed/ { passed += $1; failed += $3; skipped += $5; found = 1 }

@@ -8,7 +8,7 @@ import unittest
 
 import suites
 
-TABLE = "# a comment\n.  layers\nbase  base lib\nlib  lib\nlib/c  c_api\n"
+TABLE = "# a comment\n.  layers\nbase  base lib\nlib  lib\nlib/c  c_api\ntests/lib base\n"
 
 
 class SuitesTest(unittest.TestCase):
@@ -39,8 +39,8 @@ class SuitesTest(unittest.TestCase):
         table = suites.read_table(TABLE)
         for path, wanted in {"base/text.h": {"base", "lib"}, "lib/work.cc": {"lib"}, "lib/c/work.cc": {"c_api"},
                              "lib/wire/deep/x.h": {"lib"}, "dev": {"layers"}, "new/x.cc": set(),
-                             "tests/table/abort_test.cc": {"table"}}.items():
-            self.assertEqual(suites.suites_of(path, table, {"table"}), wanted, path)
+                             "tests/table/abort_test.cc": {"table"}, "tests/lib/x.cc": {"base"}}.items():
+            self.assertEqual(suites.suites_of(path, table, {"table", "lib"}), wanted, path)
 
     def test_successive_seeds_draw_every_suite_once_in_three(self):
         names = [str(number) for number in range(8)]
@@ -65,7 +65,8 @@ class SuitesTest(unittest.TestCase):
             self.commit()
         self.write("lib/c/x.cc")
         self.commit()
-        self.assertEqual(suites.changed_files(self.root), ["lib/c/x.cc"])
+        self.write("lib/new.cc")
+        self.assertEqual(suites.changed_files(self.root), ["lib/c/x.cc", "lib/new.cc"])
 
     def test_names_that_are_no_tests_are_refused(self):
         tests = {"lib others": "lib", "lib control": "lib", "rondo run": "tools", "rondo schema": "tools"}
@@ -74,14 +75,23 @@ class SuitesTest(unittest.TestCase):
         for word in "typo", "":
             with self.assertRaisesRegex(SystemExit, f"called '{word}'"):
                 suites.named("build", "change", "lib", word)
+        self.assertEqual(suites.options("-v", "lib", "--repeat", "9", "x"), ["-v", "--repeat", "9"])
+
+    def test_a_test_of_the_set_all_is_told(self):
+        suites.tests_of = lambda build, case_set, chosen: [({"name": "soak", "suite": ["rondo:soak"]}, "waits")] if case_set == "all" else []
+        with self.assertRaisesRegex(SystemExit, "'soak': only in the set all"):
+            suites.named("build", "change", "soak")
 
     def test_what_is_wrong_with_the_table(self):
         self.assertEqual(list(suites.problems(self.root, ["dev", "base/x.h", "lib/x.h"])), [])
         self.assertIn("no row for new", "".join(suites.problems(self.root, ["new/x.h"])))
-        self.write("tests/suites.txt", TABLE + "gone base\nbase base strange\n")
+        self.write("tests/suites.txt", TABLE + "gone base\nbase base strange\ntests\n")
+        self.write("tests/base/lost_test.cc")
+        self.write("tests/base/meson.build", "test('x', y, suite: 'bsae')\n")
         found = "".join(suites.problems(self.root, []))
-        self.assertIn("there is no folder gone", found)
-        self.assertIn("there is no suite strange", found)
+        for problem in ("there is no folder gone", "there is no suite strange", "base has two rows", "tests: no suite tests it",
+                        "tests/base/lost_test.cc: no meson.build names it", "in the suite bsae"):
+            self.assertIn(problem, found)
 
 
 if __name__ == "__main__":

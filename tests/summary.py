@@ -66,6 +66,12 @@ def end_of(test, most_lines=40, first_lines=20):
     return "".join(f"    {line}\n" for line in lines)
 
 
+def why_skipped(test):
+    """What the test said, or how it ended."""
+    found = re.search(r"skipped: *(.+)", (test.get("stdout") or "") + (test.get("stderr") or ""))
+    return found[1] if found else f"exit status {test.get('returncode', 77)}"
+
+
 def main(arguments):
     passed = failed = skipped = 0
     again, wanted, seen = "", [], set()
@@ -99,7 +105,7 @@ def main(arguments):
                 if again:
                     print(f"again: {again} {shlex.quote(name_of(test))}")
             elif counts[2]:
-                print(f"skipped: {test['name']}")
+                print(f"skipped: {test['name']}: {why_skipped(test)}")
     for name in wanted:
         if name not in seen:
             print(f"FAILED: {name} has no result")

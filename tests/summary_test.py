@@ -36,6 +36,9 @@ class SummaryTest(unittest.TestCase):
                          "1 passed, 1 failed, 1 skipped")
         self.assertEqual(self.closing_line([log_line("TIMEOUT"), log_line("ERROR")]), "0 passed, 2 failed")
 
+    def test_a_skipped_test_says_why(self):
+        self.assertEqual(self.printed([log_line("SKIP", "skipped: there is no GPU\n")])[0], "skipped: rondo / made up: there is no GPU")
+
     def test_catch_cases(self):
         good = "====\nAll tests passed (120 assertions in 14 test cases)\n\n"
         bad = "====\ntest cases:  14 |  12 passed |  2 failed\nassertions: 120 | 117 passed | 3 failed\n"

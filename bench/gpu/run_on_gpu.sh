@@ -67,7 +67,7 @@ for name in "${parts[@]}"; do
       ;;
     faults) gpu faults 70 fault ;;
     tests) gpu tests 120 device gpu "batch norm" ;;
-    torch) (torch_setup; RONDO_TEST_LIMIT=20 part torch 180 python3 "$here/repo/tests/torch/real_gpu_test.py") ;;
+    torch) (torch_setup; RONDO_TEST_LIMIT=20 part torch 180 python3 "$here/repo/tests/torch/real_gpu.py") ;;
     peers) (torch_setup; part peers 150 python3 "$here/repo/bench/torch/one_gpu.py" --seconds {}) ;;
     rest) gpu rest 300 table "collectives: 4" "collectives: 8" "bench" ;;
     *) echo "there is no part $name" >&2; exit 2 ;;

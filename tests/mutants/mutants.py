@@ -100,13 +100,21 @@ class Mutant:
 
 
 def read_mutants(root, folder):
-    """All mutants that can be read, and the problems of those that cannot or have no place."""
+    """All mutants that can be read, and the problems of those that cannot, have no place, or name
+    suites of which no meson.build speaks."""
     mutants, problems = [], []
+    builds = "".join(path.read_text(encoding="utf-8") for path in root.glob("tests/**/meson.build"))
     for path in sorted(folder.glob("*.mutant")):
         try:
             mutants.append(Mutant(path.stem, path.read_text(encoding="utf-8")))
             mutants[-1].apply((root / mutants[-1].file).read_text(encoding="utf-8"))
-        except (MutantError, OSError) as error:
+            for suite in mutants[-1].suites:
+                # Loops put the names of some tests together: their first word must be there.
+                if not re.search(rf"\b{suite.partition('_')[0]}", builds):
+                    raise MutantError(f"{path.stem}: there is no suite {suite}")
+        except OSError as error:
+            problems.append(f"{path.stem}: {error}")
+        except MutantError as error:
             problems.append(str(error))
     return mutants, problems
 
@@ -135,7 +143,7 @@ class Tree:
 
     def copy(self, root):
         """Copies what differs, so that nothing else is built again. Returns a digest of the tree."""
-        names = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True, text=True).stdout.split("\0")
+        names = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True, capture_output=True, text=True).stdout.split("\0")
         names = {name for name in names if (root / name).is_file()}
         digest = hashlib.sha256()
         for name in sorted(names):

@@ -48,8 +48,13 @@ class MutantsTest(unittest.TestCase):
             root = pathlib.Path(folder)
             (root / "base").mkdir()
             (root / "base/a.cc").write_text("a();\nb();\n")
+            (root / "tests").mkdir()
+            (root / "tests/meson.build").write_text("subdir('base')\ntest('transports tcp', x)\n")
             (root / "one.mutant").write_text(HEAD + "- b();\n")
             self.assertEqual(mutants.read_mutants(root, root)[1], [])
+            (root / "one.mutant").write_text(HEAD.replace("base ", "bsae ") + "- b();\n")
+            self.assertIn("one: there is no suite bsae", mutants.read_mutants(root, root)[1][0])
+            (root / "one.mutant").unlink()
             (root / "two.mutant").write_text(HEAD.replace("a.cc", "gone.cc") + "- b();\n")
             (root / "three.mutant").write_text(HEAD + "- c();\n")
             problems = mutants.read_mutants(root, root)[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gpus.cc gives over the fake driver, on real GPUs. real_gpu_test.py puts it in its place.
+"""What gpus.cc gives over the fake driver, on real GPUs. real_gpu.py puts it in its place.
 
 A stream is held by a wait for a word of the host's memory, which stream 0 of the GPU may have, too.
 Ranks are forked, so nothing here may touch CUDA before that.

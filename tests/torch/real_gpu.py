@@ -3,7 +3,7 @@
 """The backend on real CUDA tensors, with torch's own kernels: several ranks share the GPUs, as NCCL
 does not allow.
 
-    real_gpu_test.py [NAME...]      as unittest: RealGpu.test_capture_is_refused
+    real_gpu.py [NAME...]      as unittest: RealGpu.test_capture_is_refused
 
 It needs a GPU, torch for CUDA, and the package `rondo` built for it. It also runs the
 tests of other files on the GPU (devices.py), except those that control the fake driver. A test may
