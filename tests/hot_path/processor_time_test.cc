@@ -93,8 +93,11 @@ microseconds used_by_waiting_rank(const Setup& setup, milliseconds late, microse
 }  // namespace
 
 TEST_CASE("an idle communicator uses no processor, from the end of its traffic on", "[times]") {
-  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  constexpr Over all[] = {Over::mem, Over::tcp, Over::shm};
+  const Over over = all[GENERATE(0, 1, 2)];
   const int size = GENERATE(2, 4);
+  // It pauses, and no other test may run meanwhile.
+  if (!whole_set() && over != all[test_seed() % 3]) return;
   constexpr milliseconds pause{1000};
   constexpr microseconds limit = pause / 200;
   microseconds least = microseconds::max();
