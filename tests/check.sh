@@ -41,7 +41,7 @@ meson_test() {
     ${times:+--wrapper "$(printf '%q ' "$PWD/tests/times.py" "$times")"} "${@:3}" {lock}>&- || true
 }
 
-# refuse_beside FOLDER: a build must not replace programs that another run has started.
+# refuse_beside FOLDER: tests must not build what another run tests.
 refuse_beside() {
   [[ -f $1/.tests.lock ]] || return 0
   flock --nonblock "$1/.tests.lock" true || fail "tests of $1 are running; wait for their end"
@@ -79,12 +79,13 @@ run_tests() {
 # build_tests [ARGUMENTS of meson test]: builds what the tests need that the arguments name.
 build_tests() {
   local targets=()
+  # A caller that looks at the status switches off set -e in here.
   refuse_beside build
-  setup
-  switch_on tests
-  configure build
+  setup || return 1
+  switch_on tests || return 1
+  configure build || return 1
   if (($#)); then
-    ninja -C build build.ninja >/dev/null
+    ninja -C build build.ninja >/dev/null || return 1
     python tests/suites.py named build "$case_set" "$@" >/dev/null || return 1
     mapfile -t targets < <(words_of "$@" | xargs -rd '\n' python tests/suites.py targets build "$case_set")
   fi
@@ -116,6 +117,7 @@ times=""
 
 # Runs the tests as an ordinary user, because root is exempt from many limits.
 unprivileged() {
+  [[ ${1:-} != --all ]] || fail "unprivileged runs the set change; it takes names"
   build_tests "$@" || return 1
   # Each meson test gives the folder of logs to that user until it ends, so two cannot run at once.
   logbase=unprivileged wrapper=(tests/unprivileged.sh build) again="./dev unprivileged" beside=""
@@ -139,7 +141,7 @@ configure_tsan() { configure_sanitized build-tsan -Db_sanitize=thread; }
 # sanitize [--all] [--build] [--suites SUITE,...] [asan] [tsan] [NAME...]: builds and tests one of them, or
 # both; --build: only builds. With suites, it builds what these need.
 sanitize() {
-  local names=() only_build="" name status=0 targets tests=()
+  local names=() only_build="" name known status=0 targets tests=()
   while (($#)); do
     case $1 in
       asan | tsan) names+=("$1") ;;
@@ -148,8 +150,9 @@ sanitize() {
       --suites)
         [[ ${2:-} ]] || fail "--suites takes SUITE,..."
         IFS=, read -ra suites <<<"$2"
+        known=$(python tests/suites.py others .)
         for name in "${suites[@]}"; do
-          python tests/suites.py others . | grep -qx -- "$name" || fail "there is no suite '$name'; a suite is a folder of tests/"
+          grep -qx -- "$name" <<<"$known" || fail "there is no suite '$name'; a suite is a folder of tests/"
         done
         shift
         ;;
@@ -311,8 +314,11 @@ check() {
       --resume) resume=1 ;;
       mutants)
         chosen+=(mutants)
-        if [[ ${2:-} =~ ^([0-9]+|all)$ ]]; then mutant_count=$2 && shift; fi
-        [[ $mutant_count != 0 ]] || fail "check mutants takes how many, at least 1, or all"
+        if [[ ${2:-} =~ ^([0-9]+|all)$ ]]; then
+          [[ $2 =~ ^([1-9]|all) ]] || fail "check mutants takes a number of at least 1, or all, not '$2'"
+          mutant_count=$2
+          shift
+        fi
         ;;
       -*) fail "check takes --list, --resume and parts, not '$1'" ;;
       *) [[ $1 && ${parts[$1]:-} ]] || fail "check has no part '$1'; its parts are:"$'\n'"$(list_parts)"

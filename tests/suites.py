@@ -93,13 +93,15 @@ def changed_files(root):
     """The files, committed or not, that differ from the last tag or from 30 commits ago, whichever is nearer; in a
     tree without history, all files."""
     def git(*arguments):
-        return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False).stdout.split()
+        return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False).stdout.split("\0" if "-z" in arguments else None)
+    def files(*arguments):
+        return [path for path in git(*arguments, "-z") if path]
     tags = git("describe", "--tags", "--abbrev=0", "HEAD^")  # a tag of HEAD itself would hide all changes
     bases = [base for base in (*tags, "HEAD~30") if git("rev-parse", "--verify", "--quiet", base)]
     if not bases:
-        return git("ls-files")
+        return files("ls-files")
     nearest = min(bases, key=lambda base: int(git("rev-list", "--count", f"{base}..HEAD")[0]))
-    return git("diff", "--name-only", nearest) + git("ls-files", "--others", "--exclude-standard")
+    return files("diff", "--name-only", nearest) + files("ls-files", "--others", "--exclude-standard")
 
 
 def draw_third(suites, seed):
@@ -164,6 +166,8 @@ def chosen(test, word):
 
 def named(build, case_set, *arguments):
     wanted = words(*arguments)
+    if chosen_by_meson := [word for word in arguments if word.startswith(("--suite", "--no-suite", "--list", "--setup"))]:
+        sys.exit(f"{chosen_by_meson[0]} is not possible here: give names or suites")
     tests = [test for test, _ in tests_of(build, case_set, ())]
     if unknown := [word for word in wanted if not any(chosen(test, word) for test in tests)]:
         names = ", ".join(map(repr, unknown))
@@ -174,11 +178,14 @@ def named(build, case_set, *arguments):
 
 
 def targets(build, case_set, *chosen_by):
+    """Without words, or for tests that need an installed Rondo, all there is."""
     tests = [test for test, _ in tests_of(build, case_set, ()) if not chosen_by or any(chosen(test, word) for word in chosen_by)]
+    if not chosen_by or any("rondo:install" in test["suite"] for test in tests):
+        return ["all"]
     wanted = {target for test in tests for target in test["depends"]}
     files = {pathlib.Path(file).relative_to(pathlib.Path(build).resolve()).as_posix()
              for target in introspect(build, "targets") if target["id"] in wanted for file in target["filename"]}
-    return sorted(files)
+    return sorted(files) or ["build.ninja"] * bool(tests)
 
 
 if __name__ == "__main__":

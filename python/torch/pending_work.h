@@ -26,6 +26,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
@@ -102,7 +103,9 @@ class PendingWork final : public c10d::Work {
   // waits for a GPU only where a timeout is given. exception() and every later call tell of an
   // error that comes after wait().
   bool wait(std::chrono::milliseconds timeout) override {
-    if (!isDone() && (timeout.count() > 0 || !join())) await_end(timeout);
+    const bool host_waits = timeout.count() > 0;
+    if (host_waits ? !(isDone() && all_on_gpu_has_ended()) : !isDone() && !join())
+      await_end(timeout);
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
     order();
     return true;
@@ -165,6 +168,11 @@ class PendingWork final : public c10d::Work {
     const bool ended = drive(until);
     if (ended && countdown_->claim()) after_waits_ ? finish_later() : finish_now();
     TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
+    if (timeout.count() == 0) return;
+    while (!all_on_gpu_has_ended()) {
+      TORCH_CHECK(std::chrono::steady_clock::now() < until, "Operation timed out!");
+      std::this_thread::yield();
+    }
   }
   // Returns when all has been enqueued on the GPU: order() then makes a stream wait for it. False
   // where only the end will do.
@@ -262,10 +270,16 @@ class PendingWork final : public c10d::Work {
     }
     if (after_all_) session_->sides().order();
   }
-  // Whether what follows the operations there has ended. Throws if the GPU has failed.
-  bool all_on_gpu_has_ended() const {
+  // Whether what follows the operations there has ended. A GPU that fails meanwhile is an error.
+  bool all_on_gpu_has_ended() {
     const std::lock_guard lock(own_mutex_);
-    return !enqueued_ || enqueued_->query();
+    if (error_) return true;
+    try {
+      return (!enqueued_ || enqueued_->query()) && (!after_all_ || session_->sides().have_ended());
+    } catch (...) {
+      error_ = std::current_exception();
+      return true;
+    }
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);

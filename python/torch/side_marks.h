@@ -3,6 +3,7 @@
 
 #include <c10/core/Event.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -29,12 +30,11 @@ class SideMarks {
   }
   // This thread's current streams come after all marks.
   void order() const {
-    std::vector<Mark> marks;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& [side, mark] : newest_) marks.push_back(mark);
-    }
-    for (const Mark& mark : marks) mark->block(CallStream::current(mark->device()));
+    for (const Mark& mark : all()) mark->block(CallStream::current(mark->device()));
+  }
+  // Whether all marks have been reached.
+  bool have_ended() const {
+    return std::ranges::all_of(all(), [](const Mark& mark) { return mark->query(); });
   }
   void clear() noexcept {
     const std::lock_guard lock(mutex_);
@@ -42,6 +42,13 @@ class SideMarks {
   }
 
  private:
+  std::vector<Mark> all() const {
+    std::vector<Mark> marks;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [side, mark] : newest_) marks.push_back(mark);
+    return marks;
+  }
+
   mutable std::mutex mutex_;
   std::unordered_map<c10::Stream, Mark> newest_;
 };

@@ -109,9 +109,9 @@ def read_mutants(root, folder):
             mutants.append(Mutant(path.stem, path.read_text(encoding="utf-8")))
             mutants[-1].apply((root / mutants[-1].file).read_text(encoding="utf-8"))
             for suite in mutants[-1].suites:
-                # Loops put the names of some tests together: their first word must be there.
-                if not re.search(rf"\b{suite.partition('_')[0]}", builds):
-                    raise MutantError(f"{path.stem}: there is no suite {suite}")
+                # Loops put the names of tests together, so each word must be somewhere.
+                if unknown := [word for word in suite.split("_") if not re.search(rf"(\b|_){re.escape(word)}(\b|_)", builds)]:
+                    raise MutantError(f"{path.stem}: there is no suite {suite}: no meson.build has {unknown[0]}")
         except OSError as error:
             problems.append(f"{path.stem}: {error}")
         except MutantError as error:

@@ -81,15 +81,24 @@ class GpuWaits(GpuTest):
     def test_completed_when_the_results_are_there(self):
         """Who asks without waiting finds them in the tensor, also where they are copied into it."""
         if self.rank == 1:
-            return dist.broadcast(self.put(ramp(7).view(50, 100)), 1)
+            dist.broadcast(self.put(ramp(7).view(50, 100)), 1)
+            return dist.barrier()
         x = self.put(torch.zeros(100, 50)).t()
         gpus.hold_pool()
         work = dist.broadcast(x, 1, async_op=True)
         while not work.is_success():
             self.assertFalse(work.is_completed())
         self.assertFalse(work.is_completed())
+        with self.assertRaisesRegex(RuntimeError, "timed out"):
+            work.wait(timedelta(milliseconds=50))
+        barrier = dist.barrier(async_op=True)
+        while not barrier.is_success():
+            self.assertFalse(barrier.is_completed())
+        self.assertFalse(barrier.is_completed())
         gpus.let_pool_go()
-        while not work.is_completed():
+        work.wait(timedelta(seconds=60))
+        self.assertTrue(work.is_completed())
+        while not barrier.is_completed():
             pass
         self.assertTrue(torch.equal(gpus.to_cpu(x), ramp(7).view(50, 100)))
 
@@ -160,6 +169,7 @@ class GpuWaits(GpuTest):
         with self.assertRaisesRegex(dist.DistBackendError, cause):
             work.wait()
         self.assertFalse(work.is_success())
+        self.assertTrue(work.is_completed())
         with self.assertRaisesRegex(dist.DistBackendError, cause):
             dist.broadcast(x, 1)
 
