@@ -158,11 +158,11 @@ void Backend::remember(const c10::intrusive_ptr<PendingWork>& work) {
   collectives_.emplace_back(work);
 }
 
-std::vector<Backend::WorkPtr> Backend::started() {
-  std::vector<WorkPtr> works;
+std::vector<c10::intrusive_ptr<PendingWork>> Backend::started() {
+  std::vector<c10::intrusive_ptr<PendingWork>> works;
   const std::lock_guard lock(mutex_);
   for (const auto& one : collectives_)
-    if (const auto work = one.lock(); work && !work->isDone()) works.push_back(work);
+    if (auto work = one.lock(); work && !work->isDone()) works.push_back(std::move(work));
   return works;
 }
 

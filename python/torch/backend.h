@@ -142,7 +142,7 @@ class Backend final : public c10d::Backend {
   OpOptions options_of(const Call& call) const;
   void check_root(std::int64_t root) const;
   void remember(const c10::intrusive_ptr<PendingWork>& work);
-  std::vector<WorkPtr> started();  // collectives that have not ended
+  std::vector<c10::intrusive_ptr<PendingWork>> started();  // collectives that have not ended
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;

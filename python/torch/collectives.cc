@@ -368,7 +368,7 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
         parts.push_back(c.barrier(options));
       },
       [before] {
-        for (const auto& work : before) work->wait(std::chrono::hours{24 * 365});  // on the host
+        for (const auto& work : before) work->wait_for_operations();
       });
 }
 

@@ -110,6 +110,11 @@ class PendingWork final : public c10d::Work {
     order();
     return true;
   }
+  // Waits on the host until the operations have ended, and not for what follows them on a GPU.
+  void wait_for_operations() {
+    if (!isDone()) await_end(kNoTimeout);
+    if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
+  }
   // On the CPU there is no stream to make wait.
   void synchronize() override {
     if (stream_ || after_all_) wait(kNoTimeout);
