@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 #include "quiet.h"
 #include "settings.h"
@@ -74,11 +76,19 @@ void Storage::mark_opened() {
   if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) stop_test("memory that was opened: no lock");
 }
 
+// A process that was killed is lost for others as soon as one of its sockets is closed. Its locks
+// go with its last descriptors, which may be later on a busy machine.
 bool Storage::is_opened() const {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  if (::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0) stop_test("memory that was opened: no lock");
-  return lock.l_type != F_UNLCK;
+  constexpr std::chrono::milliseconds dying{1000}, pause{1};
+  const auto until = std::chrono::steady_clock::now() + dying;
+  for (;;) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    if (::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0) stop_test("memory that was opened: no lock");
+    if (lock.l_type == F_UNLCK) return false;
+    if (std::chrono::steady_clock::now() >= until) return true;
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 Region Memory::add(Origin origin, ContextHandle context, std::shared_ptr<Storage> storage) {
