@@ -67,7 +67,7 @@ def end_of(test, most_lines=40, first_lines=20):
 
 
 def why_skipped(test):
-    """What the test said, or how it ended."""
+    """The reason that the test gave, or how it ended."""
     found = re.search(r"skipped: *(.+)", (test.get("stdout") or "") + (test.get("stderr") or ""))
     return found[1] if found else f"exit status {test.get('returncode', 77)}"
 

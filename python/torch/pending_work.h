@@ -288,7 +288,7 @@ class PendingWork final : public c10d::Work {
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);
-    if (error_) return future_->setError(error_);
+    if (const std::exception_ptr error = exception()) return future_->setError(error);
     std::optional<c10::Stream> side;  // for which the future's users wait
     c10::OptionalStreamGuard guard;
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank, or a stranger, does at the rendezvous of rank 0, step by step.
+// The steps of a rank, or of a stranger, at the rendezvous of rank 0.
 #pragma once
 
 #include <poll.h>

@@ -79,7 +79,7 @@ class GpuWaits(GpuTest):
 
     @on_ranks(2, BOTH)
     def test_completed_when_the_results_are_there(self):
-        """Who asks without waiting finds them in the tensor, also where they are copied into it."""
+        """A poll that says so finds them in the tensor, also where they are copied into it."""
         if self.rank == 1:
             dist.broadcast(self.put(ramp(7).view(50, 100)), 1)
             return dist.barrier()
