@@ -32,9 +32,11 @@ const Parcel* arriving_receive(const PointPeer& peer) {
 
 // Whether the transfer waits for copies of its GPU only.
 bool waits_for_copies(const Parcel& parcel) noexcept {
-  if (parcel.twin != nullptr || (!parcel.sending && parcel.handed)) return true;
-  return parcel.gpu != nullptr && parcel.sending && parcel.load_end > parcel.offset &&
-         !parcel.handed && GpuTransfers::loaded(parcel) == nullptr;
+  if (parcel.twin != nullptr) return true;
+  if (parcel.gpu == nullptr) return false;
+  if (!parcel.sending) return parcel.handed;
+  return parcel.load_end > parcel.offset && !parcel.handed &&
+         GpuTransfers::loaded(parcel) == nullptr;
 }
 
 int gpu_of(const Parcel& parcel) noexcept {

@@ -80,7 +80,7 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
                       std::span<const std::byte> payload, GpuSlot* slot) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
   frame.returned = peer.cost_consumed;
-  if (options_.checksum && !payload.empty()) {
+  if (options_.checksum && parcel != nullptr && !payload.empty()) {
     if (!parcel->checksum) parcel->checksum = base::crc32c(payload);
     frame.checksum = *parcel->checksum;
   }

@@ -114,11 +114,14 @@ class LateLookups {
 
  private:
   // A child made by fork does not have the threads: it must neither join nor destroy their handles.
-  void leave_behind() { (void)std::make_unique<std::list<Lookup>>(std::move(lookups_)).release(); }
+  void leave_behind() {
+    left_behind_ = std::make_unique<std::list<Lookup>>(std::move(lookups_)).release();
+  }
 
   const pid_t process_ = ::getpid();
   std::mutex mutex_;
   std::list<Lookup> lookups_;
+  std::list<Lookup>* left_behind_ = nullptr;  // never destroyed
 };
 
 LateLookups& late_lookups() {
