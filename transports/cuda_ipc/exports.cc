@@ -73,7 +73,7 @@ Exports::Exports(transports::Windows& windows, int rank)
 
 // Memory that is allocated.
 
-std::unique_ptr<transports::Allocation> Exports::allocate(std::shared_ptr<Exports> exports,
+std::unique_ptr<transports::Allocation> Exports::allocate(const std::shared_ptr<Exports>& exports,
                                                           std::shared_ptr<device::Gpus> gpus,
                                                           int ordinal, std::size_t bytes) {
   const device::Gpu& gpu = gpus->gpu(ordinal);
@@ -103,7 +103,7 @@ void Exports::remove(const std::shared_ptr<Live>& live) noexcept {
 // Memory that is registered.
 
 std::unique_ptr<transports::Registration> Exports::register_memory(
-    std::shared_ptr<Exports> exports, std::shared_ptr<device::Gpus> gpus, int ordinal,
+    const std::shared_ptr<Exports>& exports, std::shared_ptr<device::Gpus> gpus, int ordinal,
     std::span<std::byte> memory) {
   const device::Gpu& gpu = gpus->gpu(ordinal);
   auto registered = std::make_unique<Registered>(exports, std::move(gpus));

@@ -50,13 +50,13 @@ class Exports {
   Exports& operator=(const Exports&) = delete;
 
   // Zeroed memory. It keeps `gpus` and `exports`. Throws Error(system).
-  static std::unique_ptr<transports::Allocation> allocate(std::shared_ptr<Exports> exports,
+  static std::unique_ptr<transports::Allocation> allocate(const std::shared_ptr<Exports>& exports,
                                                           std::shared_ptr<device::Gpus> gpus,
                                                           int ordinal, std::size_t bytes);
   // Memory of the GPU that the program has allocated, or has from allocate(). The same lifetimes.
   // Throws Error: unsupported if other processes cannot open such memory; system.
   static std::unique_ptr<transports::Registration> register_memory(
-      std::shared_ptr<Exports> exports, std::shared_ptr<device::Gpus> gpus, int ordinal,
+      const std::shared_ptr<Exports>& exports, std::shared_ptr<device::Gpus> gpus, int ordinal,
       std::span<std::byte> memory);
   // The others get no more descriptors, and the table is no longer used. Registered memory is
   // withdrawn; waits until the others have let go of it, but not beyond `until`. idle: no work of

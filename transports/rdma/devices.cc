@@ -234,7 +234,7 @@ class Devices::Filter {
       return matched = true;
     }
   };
-  void add(std::string text, bool excluded) {
+  void add(const std::string& text, bool excluded) {
     Item item{text, text, false, {}, false};
     if (item.name.starts_with('^')) {
       item.name.erase(0, 1);
