@@ -20,14 +20,18 @@ class Failure(Exception):
 
 class Rank:
     """The connection to one rank and a descriptor of its process, which may be a child of a
-    launcher."""
+    launcher. Raises Failure if the process has ended, and its launcher knows."""
 
     def __init__(self, connection: socket.socket, seconds: float):
         self.connection = connection
         self.connection.settimeout(seconds)
         self.received = b""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self.process = os.pidfd_open(struct.unpack("3i", credentials)[0])
+        try:
+            self.process = os.pidfd_open(struct.unpack("3i", credentials)[0])
+        except ProcessLookupError:
+            connection.close()
+            raise Failure("has ended") from None
 
     def take_line(self) -> str | None:
         line, end, rest = self.received.partition(b"\n")
@@ -73,7 +77,7 @@ class Group:
                 raise Failure(f"does not start: {self._last_words()}")
             self._listener.settimeout(0.1)
             with contextlib.suppress(TimeoutError):
-                self._ranks.append(Rank(self._listener.accept()[0], self.seconds))
+                self._accept()
             if time.monotonic() > deadline:
                 raise Failure(f"does not start in {self.seconds:g} s")
         answers = [answer.split() for answer in self._answers(deadline, "start")]
@@ -113,6 +117,12 @@ class Group:
             rank.connection.close()
             os.close(rank.process)
         self._ranks.clear()
+
+    def _accept(self) -> None:
+        try:
+            self._ranks.append(Rank(self._listener.accept()[0], self.seconds))
+        except Failure:
+            raise Failure(f"does not start: {self._last_words()}") from None
 
     def _tell(self, line: str) -> None:
         for rank in self._ranks:

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many iterations a turn gets, with a clock that only a library moves. Argument: bench/peers."""
+"""How many iterations a turn gets, with a clock that only a library moves; and a rank that has
+ended before the driver looks. Argument: bench/peers."""
 
+import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, sys.argv.pop())
 
+import group
 import rounds
 
 
@@ -59,6 +64,18 @@ class Iterations(unittest.TestCase):
     def test_slow_libraries_get_few_enough_for_the_deadline(self):
         for _, took in turns_of(Library(0.002, 4), 0.1):
             self.assertLess(took, 20)
+
+
+class Start(unittest.TestCase):
+    def test_a_rank_that_has_connected_and_is_gone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = group.Group("library", 1, Path(folder), 5)
+            self.addCleanup(job.stop)
+            job.start([])
+            (Path(folder) / "log").write_text("cannot find the network\n")
+            subprocess.run([sys.executable, "-c", f"import socket; socket.socket(socket.AF_UNIX).connect({str(job.control)!r})"], check=True)
+            with self.assertRaisesRegex(group.Failure, "does not start: cannot find the network"):
+                job.wait_until_ready()
 
 
 if __name__ == "__main__":
