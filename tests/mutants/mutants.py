@@ -119,6 +119,12 @@ def read_mutants(root, folder):
     return mutants, problems
 
 
+def draw(mutants, count, seed):
+    """`count` of the mutants that a test must notice, by name. The others take all tests each."""
+    noticed = [mutant for mutant in mutants if not mutant.survives]
+    return sorted(random.Random(seed).sample(noticed, min(count, len(noticed))), key=lambda mutant: mutant.name)
+
+
 class Tree:
     """A copy of the tree in FOLDER/source, and its build in FOLDER/build."""
 
@@ -303,7 +309,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", type=pathlib.Path, metavar="FOLDER")
-    parser.add_argument("--count", type=int, metavar="N", help="try only N mutants, which the seed draws")
+    parser.add_argument("--count", type=int, metavar="N", help="try only N of those that a test must notice; the seed draws them")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE")
@@ -319,7 +325,7 @@ def main():
             sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
         mutants = [mutant for mutant in mutants if mutant.name in options.only]
     if options.count is not None:
-        mutants = sorted(random.Random(options.seed).sample(mutants, min(options.count, len(mutants))), key=lambda mutant: mutant.name)
+        mutants = draw(mutants, options.count, options.seed)
     if options.build is None:
         print(f"{len(mutants)} mutants have their places")
         return 0

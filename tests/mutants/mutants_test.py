@@ -62,6 +62,14 @@ class MutantsTest(unittest.TestCase):
             self.assertIn("three: its place is 0 times", problems[0])
             self.assertIn("base/gone.cc", problems[1])
 
+    def test_the_seed_draws_those_that_must_be_noticed(self):
+        noticed = [mutants.Mutant(name, HEAD + "- b();\n") for name in "abcdef"]
+        survivor = mutants.Mutant("g", HEAD + "survives: nobody looks\n- b();\n")
+        drawn = [[mutant.name for mutant in mutants.draw([survivor, *noticed], 3, seed)] for seed in range(50)]
+        self.assertEqual({name for names in drawn for name in names}, set("abcdef"))
+        self.assertEqual(drawn, [sorted(names) for names in drawn])
+        self.assertEqual(mutants.draw([survivor, *noticed], 9, 1), noticed)
+
     def test_the_case_that_failed_is_named(self):
         dashes, dots = "-" * 79, "." * 79
         text = f"{dashes}\nfirst\n{dashes}\na.cc:1\n{dots}\n\nonly a WARNING\n{dashes}\nsecond\n  section\n{dashes}\na.cc:9\n{dots}\n\na.cc:12: FAILED:\n  CHECK( no )\n"
