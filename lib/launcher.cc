@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <limits>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <rondo/error.h>
 
@@ -38,22 +40,32 @@ void read_local_size(Launcher& launcher, const char* name) {
   launcher.several_hosts = launcher.local_size > 0 && launcher.local_size < launcher.size;
 }
 
-// Names the process that started all ranks of this host: a known launcher among the ancestors, else
-// the parent. A rank may be the child of a shell script that the launcher started.
-std::string ancestor(std::initializer_list<const char*> names) {
-  int found = ::getppid(), next = found;
-  for (int step = 0; step < 16 && next > 1; ++step) {
+constexpr std::array open_mpi_daemons = {"orted",   "prted",   "mpirun",
+                                         "mpiexec", "orterun", "prterun"};
+constexpr std::array hydra_daemons = {"hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "hydra"};
+constexpr std::array slurm_daemons = {"slurmstepd"};
+
+// Returns how many generations above this process one of the daemons is, from 1, and its number. A
+// rank may be the child of a shell script that the launcher started.
+std::optional<std::pair<int, int>> ancestor(std::span<const char* const> daemons) {
+  int next = ::getppid();
+  for (int generation = 1; generation <= 16 && next > 1; ++generation) {
     const auto status = base::read_process(next);
     if (!status) break;
-    if (std::ranges::any_of(names,
-                            [&](const char* name) { return status->name.starts_with(name); })) {
-      found = next;
-      break;
-    }
+    if (std::ranges::any_of(daemons,
+                            [&](const char* name) { return status->name.starts_with(name); }))
+      return std::pair{generation, next};
     next = status->parent;
   }
-  const auto status = base::read_process(found);
-  return std::to_string(found) + "-" + std::to_string(status ? status->start_time : 0);
+  return std::nullopt;
+}
+
+// Names the process that started all ranks of this host: the daemon, else the parent.
+std::string starter(std::span<const char* const> daemons) {
+  const auto found = ancestor(daemons);
+  const int process = found ? found->second : ::getppid();
+  const auto status = base::read_process(process);
+  return std::to_string(process) + "-" + std::to_string(status ? status->start_time : 0);
 }
 
 bool is_url(const std::string& rendezvous) {
@@ -104,10 +116,9 @@ std::optional<Launcher> open_mpi() {
   for (const char* name :
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
     if (const auto value = variable(name)) launcher.job.append("-").append(*value);
-  if (launcher.job.empty())
-    launcher.job.append("-").append(
-        ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"}));
+  if (launcher.job.empty()) launcher.job.append("-").append(starter(open_mpi_daemons));
   launcher.job.insert(0, "openmpi");
+  launcher.daemons = open_mpi_daemons;
   return launcher;
 }
 
@@ -121,8 +132,8 @@ std::optional<Launcher> mpich(bool hydra) {
   read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
   read_local_size(launcher, "MPI_LOCALNRANKS");
   launcher.carry_by = "mpiexec -genvlist RONDO_RENDEZVOUS,RONDO_SECRET";
-  launcher.job =
-      "hydra-" + ancestor({"hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "hydra"});
+  launcher.job = "hydra-" + starter(hydra_daemons);
+  launcher.daemons = hydra_daemons;
   return launcher;
 }
 
@@ -141,6 +152,7 @@ std::optional<Launcher> slurm() {
     return std::nullopt;
   Launcher launcher;
   launcher.name = "Slurm";
+  launcher.daemons = slurm_daemons;
   read_ranks(launcher, "SLURM_PROCID",
              variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   const bool list = hosts && hosts->find_first_of(",[") != std::string::npos;
@@ -225,14 +237,59 @@ int ranks_on_host_from_launcher() {
   }
 }
 
+namespace {
+
+bool agree(const Launcher& one, const Launcher& other) {
+  return one.rank == other.rank && one.size == other.size;
+}
+
+[[noreturn]] void refuse_both(const Launcher& one, const Launcher& other, std::string_view remedy) {
+  throw Error(
+      Errc::invalid_argument,
+      fmt::format("the variables of {} say rank {} of {}, those of {} say rank {} of {}: {}; "
+                  "or set RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS to what is meant",
+                  one.name, one.rank, one.size, other.name, other.rank, other.size, remedy));
+}
+
+// Of launchers with variables here the nearest one has started this process: the others are those
+// of a job from which it was started. Hydra and mpirun may start their daemons with srun, which
+// leaves Slurm's variables behind, and srun may set PMI_RANK for MPI programs; so without an
+// ancestor that tells, the order is that of the list.
+std::optional<Launcher> nearest_mpi() {
+  std::vector<Launcher> found;
+  for (const auto& read :
+       {open_mpi, +[] { return mpich(true); }, slurm, +[] { return mpich(false); }})
+    if (auto launcher = read()) found.push_back(std::move(*launcher));
+  if (found.empty()) return std::nullopt;
+  const auto distance = [](const Launcher& launcher) {
+    const auto daemon = ancestor(launcher.daemons);
+    return daemon ? daemon->first : std::numeric_limits<int>::max();
+  };
+  const auto nearest = std::ranges::min_element(found, {}, distance);
+  const bool known = distance(*nearest) != std::numeric_limits<int>::max();
+  if (!known && found.size() > 1 && found[0].name == "Open MPI" &&
+      found[1].name == "MPICH or Intel MPI" && !agree(found[0], found[1]))
+    refuse_both(found[0], found[1], "unset those that are left over");
+  return std::move(*nearest);
+}
+
+// RANK and WORLD_SIZE may be left over in a shell, and each process that mpirun starts would be
+// alone. torchrun itself says that it was there. A program that has started ranks of its own within
+// each process of the launcher has some for each.
+std::optional<Launcher> nearer(std::optional<Launcher> torch, std::optional<Launcher> mpi) {
+  if (!torch || !mpi) return torch ? torch : mpi;
+  if (agree(*torch, *mpi)) return torch->url_problem.empty() ? torch : mpi;
+  const bool some_for_each = torch->size % mpi->size == 0;
+  if (!variable("TORCHELASTIC_RUN_ID") && !some_for_each)
+    refuse_both(*torch, *mpi,
+                "unset RANK and WORLD_SIZE if they are left over (env -u RANK -u WORLD_SIZE)");
+  return torch;
+}
+
+}  // namespace
+
 std::optional<Launcher> detect_launcher() {
-  // Launchers with variables of their own come first. Hydra and mpirun may start their daemons with
-  // srun, which leaves Slurm's variables behind. srun may set PMI_RANK for MPI programs.
-  if (auto launcher = torchrun()) return launcher;
-  if (auto launcher = open_mpi()) return launcher;
-  if (auto launcher = mpich(true)) return launcher;
-  if (auto launcher = slurm()) return launcher;
-  auto launcher = mpich(false);
+  auto launcher = nearer(torchrun(), nearest_mpi());
   if (!launcher) refuse_halves();
   return launcher;
 }
@@ -266,6 +323,24 @@ void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank
   });
 }
 
+// A process that would run alone, although a launcher has started several.
+void refuse_unknown() {
+  constexpr std::pair<const char*, const char*> launchers[] = {
+      {"PMIX_RANK", "the number of ranks"},
+      {"FLUX_TASK_RANK", "$FLUX_JOB_SIZE"},
+      {"PALS_RANKID", "the number of ranks"},
+      {"JSM_NAMESPACE_RANK", "$JSM_NAMESPACE_SIZE"},
+      {"JOB_COMPLETION_INDEX", "the completions of the Job"}};
+  for (const auto& [rank, size] : launchers)
+    if (const auto value = variable(rank))
+      refuse_variable(
+          rank, *value,
+          fmt::format("a launcher that Rondo does not know has started this process; set "
+                      "RONDO_RANK=${}, RONDO_SIZE to {}, RONDO_RENDEZVOUS=tcp://HOST:PORT with the "
+                      "host of rank 0, and RONDO_SECRET (RONDO_RANK=0 RONDO_SIZE=1 to run alone)",
+                      rank, size));
+}
+
 }  // namespace
 
 EnvironmentRanks ranks_from_environment(const Options& given) {
@@ -277,6 +352,7 @@ EnvironmentRanks ranks_from_environment(const Options& given) {
   const bool place_known = given.store != nullptr || is_url(given.rendezvous) ||
                            is_url(variable("RONDO_RENDEZVOUS").value_or(""));
   if (!ranks_known || !(alone || place_known)) ranks.launcher = detect_launcher();
+  if (!ranks_known && !ranks.launcher) refuse_unknown();
   warn_about_leftovers(given, rank, size);
   if (rank || size) {
     if (rank) ranks.rank = static_cast<int>(*rank);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,11 +25,13 @@ struct Launcher {
   std::string url_problem;  // what is wrong, if torchrun does not say it
   // Without a URL: a name that all ranks of this job on this host know, and that no other job has.
   std::string job;
+  std::span<const char* const> daemons;  // names of the processes that start ranks
   std::string carry_by;  // how the launcher carries variables to other hosts, for messages
 };
 
-// Looks for the launchers in the order that launcher.cc gives. No value if none of them started
-// this process. Throws Error(invalid_argument) for values that cannot be.
+// Returns the launcher that has started this process: the nearest one, if several have left
+// variables here. No value if none of them did. Throws Error(invalid_argument) for values that
+// cannot be, and for launchers that contradict each other.
 std::optional<Launcher> detect_launcher();
 
 // Returns RONDO_RANK and RONDO_SIZE, else the launcher's. If `given` and Rondo's own variables say

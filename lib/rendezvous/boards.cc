@@ -150,7 +150,13 @@ class StoreBoard final : public Board {
     store_.put(key, write_announcement(announcement));
   }
 
-  void withdraw() noexcept override {}
+  // What stays there harms nobody: see look().
+  void withdraw() noexcept override {
+    try {
+      store_.remove(key);
+    } catch (const std::exception&) {
+    }
+  }
 
   std::optional<Announcement> look(base::TimePoint until, std::string& why) override {
     std::string text;
@@ -165,6 +171,9 @@ class StoreBoard final : public Board {
     if (!announcement)
       why =
           "the value of 'rondo/rendezvous' in the program's store is not of this version of Rondo";
+    else if (liveness_of(*announcement) == Liveness::gone)
+      why = "the program's store has only the address of a process that is gone",
+      announcement.reset();
     return announcement;
   }
 

@@ -47,10 +47,16 @@ engine::Failure describe(const JoinReport& report, const std::string& url,
   list(text, "; turned away or gone: ", report.turned, [](const JoinReport::Turned& item) {
     return fmt::format("rank {} from {} ({})", item.rank, item.address, item.why);
   });
+  list(text, "; turned away, because rank 0 has no job secret (RONDO_SECRET): ",
+       std::vector(report.other_hosts.begin(), report.other_hosts.end()),
+       [](const std::string& address) { return "a connection from " + address; });
   if (report.foreign != 0)
     text += fmt::format("; {} connection{} not from Rondo", report.foreign,
                         report.foreign == 1 ? " was" : "s were");
-  return {report.hopeless() ? Errc::rendezvous : Errc::deadline_exceeded, text};
+  return {report.hopeless() ? Errc::rendezvous
+          : report.refused  ? Errc::authentication
+                            : Errc::deadline_exceeded,
+          text};
 }
 
 }  // namespace rondo::rendezvous

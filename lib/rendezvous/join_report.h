@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,9 @@ struct JoinReport {
   std::vector<Doubled> doubled;
   std::vector<Disagreeing> disagreeing;
   std::vector<Turned> turned;
-  std::size_t foreign = 0;  // connections that were not from Rondo
+  std::set<std::string> other_hosts;  // addresses that were turned away, without a job secret
+  bool refused = false;               // all that are missing were turned away because of the secret
+  std::size_t foreign = 0;            // connections that were not from Rondo
   std::string shortage;  // why rank 0 could not accept connections, the last time, and what to do
 
   // True if nothing that happens later can repair the join.

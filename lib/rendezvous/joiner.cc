@@ -28,6 +28,8 @@ constexpr milliseconds first_pause{5}, longest_pause{100};
 // ended.
 constexpr milliseconds verdict_grace{1'000};
 constexpr milliseconds refusal_time{1'500};
+constexpr milliseconds announce_time{5'000};
+constexpr milliseconds hint_time{500};
 
 // A problem that may be gone at the next attempt.
 struct Obstacle {
@@ -110,8 +112,10 @@ class Joiner {
     std::vector<Endpoint> endpoints = resolve(url.host, url.port, deadline_, why);
     if (endpoints.empty()) throw Obstacle{why};
     if (!place_.stays_here()) return endpoints;
-    std::erase_if(endpoints, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
-    if (endpoints.empty()) demand_secret(prefix() + ": it is not an address of this host");
+    const auto elsewhere = std::ranges::partition(endpoints, &Endpoint::is_local);
+    if (elsewhere.size() == endpoints.size())
+      give_up(endpoints, "it is not an address of this host");
+    endpoints.erase(elsewhere.begin(), elsewhere.end());
     return endpoints;
   }
 
@@ -121,20 +125,45 @@ class Joiner {
     if (!announcement) throw Obstacle{why};
     job = announcement->job;
     const bool here = announcement->host == base::host_identity();
-    if (!here && place_.stays_here())
-      demand_secret(prefix() + ": rank 0 is on another host than this rank");
     std::vector<Endpoint> endpoints;
     for (const std::string& address : announcement->addresses)
       for (const Endpoint& endpoint : parse_endpoint(address))
         if (here || !endpoint.is_loopback()) endpoints.push_back(endpoint);
+    if (!here && place_.stays_here())
+      give_up(endpoints, "rank 0 is on another host than this rank");
     if (endpoints.empty()) throw Obstacle{"rank 0 announced no address that this host can reach"};
     return endpoints;
   }
 
+  // This rank has no job secret and rank 0 is elsewhere. A rank 0 that can be reached hears of it:
+  // it turns the connection away, and says so if it has a secret.
+  [[noreturn]] void give_up(const std::vector<Endpoint>& endpoints, const std::string& why) const {
+    const base::TimePoint until = std::min(deadline_, base::after(base::Clock::now(), hint_time));
+    for (const Endpoint& endpoint : endpoints) {
+      std::string obstacle;
+      base::FileDescriptor socket = connect_to(endpoint, until, obstacle);
+      if (!socket) continue;
+      Stream stream(std::move(socket));
+      try {
+        handshake(stream, 0, until);
+      } catch (const Obstacle&) {
+      }
+    }
+    demand_secret(prefix() + ": " + why);
+  }
+
+  // Whether the announcement is another one by now. Where nothing says that its process lives, rank
+  // 0 has some time to come with its own.
   bool changed(std::uint64_t job) {
-    std::string why;
-    const auto now = board_->look(base::after(base::Clock::now(), connect_time), why);
-    return !now || now->job != job;
+    const base::TimePoint until =
+        std::min(deadline_, base::after(base::Clock::now(), announce_time));
+    for (;;) {
+      std::string why;
+      const auto now = board_->look(base::after(base::Clock::now(), connect_time), why);
+      if (!now || now->job != job) return true;
+      if (liveness_of(*now) == Liveness::alive || base::Clock::now() >= until) return false;
+      pause_until(std::min(until, base::after(base::Clock::now(), longest_pause)));
+    }
   }
 
   JoinResult talk(const Endpoint& endpoint, std::uint64_t job) {
@@ -145,14 +174,12 @@ class Joiner {
     if (place_.stays_here() && !same_host(socket.get()))
       demand_secret(prefix() + ": " + endpoint.text() + " is on another host");
     Stream stream(std::move(socket));
-    handshake(stream, job);
+    handshake(stream, job, std::min(deadline_, base::after(base::Clock::now(), handshake_time)));
     hand_in_record(stream);
     return receive_result(stream);
   }
 
-  void handshake(Stream& stream, std::uint64_t job) const {
-    const base::TimePoint until =
-        std::min(deadline_, base::after(base::Clock::now(), handshake_time));
+  void handshake(Stream& stream, std::uint64_t job, base::TimePoint until) const {
     auto handshake = base::HandshakeDriver::connector(
         {.purpose = base::Purpose::rendezvous,
          .rank = static_cast<std::uint32_t>(place_.rank),

@@ -62,7 +62,7 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options,
   const bool loopback_only = std::ranges::all_of(named, &Endpoint::is_loopback);
   const bool says_loopback = loopback_only && !named.empty() &&
                              (url.host == "localhost" || url.host == named.front().host());
-  if (place.stays_here() || says_loopback) return named;
+  if (place.stays_here() || (says_loopback && !place.from_several_hosts)) return named;
   std::vector<Endpoint> chosen = chosen_addresses(options, url.port);
   const bool any = std::ranges::any_of(named, &Endpoint::is_any);
   if (!loopback_only && !any) return prefer_chosen(std::move(named), chosen);
@@ -71,6 +71,12 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options,
     base::log_line(base::LogLevel::warning,
                    "rank 0 listens on the chosen interfaces of this host, but " + place.url +
                        " names none of its addresses");
+  // Ranks of this host may find its name to be 127.0.1.1, which no interface has.
+  for (const Endpoint& endpoint : named)
+    if (endpoint.is_loopback() && std::ranges::none_of(chosen, [&](const Endpoint& one) {
+          return one.text() == endpoint.text();
+        }))
+      chosen.push_back(endpoint);
   return chosen;
 }
 

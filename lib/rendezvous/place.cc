@@ -79,6 +79,7 @@ void resolve_url(Place& place, const Options& options,
     place.url = *url;
   } else if (launcher && !launcher->url.empty()) {
     place.url = launcher->url;
+    place.from_several_hosts = launcher->several_hosts || launcher->local_size == 0;
     if (launcher->several_hosts && place.secret.empty())
       throw Error(Errc::authentication,
                   launcher->name +

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/rendezvous/rank_zero.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <list>
+#include <map>
 #include <set>
 
 #include <rondo/error.h>
@@ -128,7 +130,20 @@ class RankZero {
     base::TimePoint until = std::min(deadline_, hopeless_until_.value_or(base::TimePoint::max()));
     for (const JoiningRank& joiner : joiners_)
       if (joiner.stage == Stage::ready) until = std::min(until, joiner.deadline);
-    return until;
+    return std::min(until, end_of_refused());
+  }
+
+  // When all ranks that are missing have been turned away because of the secret, and none of them
+  // has come back for a while, which is long enough for a right one to come in its place.
+  base::TimePoint end_of_refused() const {
+    base::TimePoint last = base::TimePoint::min();
+    for (std::uint32_t rank = 1; rank < by_rank_.size(); ++rank) {
+      if (by_rank_[rank] != nullptr) continue;
+      const auto refused = refused_.find(rank);
+      if (refused == refused_.end()) return base::TimePoint::max();
+      last = std::max(last, refused->second);
+    }
+    return refused_.empty() ? base::TimePoint::max() : base::after(last, place_.refused_grace);
   }
 
   void turn(base::TimePoint until) {
@@ -167,10 +182,12 @@ class RankZero {
         return;
       }
       if (listening_.this_host_only && !same_host(socket.get())) {
-        ++report_.foreign;
+        const std::string address = peer_endpoint(socket.get()).host();
+        if (report_.other_hosts.size() < most_turned) report_.other_hosts.insert(address);
         log_.line(base::LogLevel::warning,
-                  "rank 0 turned away a connection from " + peer_endpoint(socket.get()).text() +
-                      ": it is on another host, and no RONDO_SECRET is set");
+                  "rank 0 turned away a connection from " + address +
+                      ": it is on another host, and rank 0 has no job secret: set RONDO_SECRET to "
+                      "the same text on all ranks");
         continue;
       }
       // More unproved connections than the ranks can cause come from strangers. Fewer may be ranks
@@ -270,6 +287,7 @@ class RankZero {
       return base::Verdict::doubled_rank;
     }
     by_rank_[claim.rank] = &joiner;
+    refused_.erase(claim.rank);
     return base::Verdict::welcome;
   }
 
@@ -295,7 +313,16 @@ class RankZero {
   void refuse(JoiningRank& joiner) {
     joiner.stream.send(joiner.handshake.output());
     joiner.stream.finish_sending();
+    if (joiner.handshake.code() == Errc::authentication) note_refused(joiner);
     turn_away(joiner, joiner.handshake.why());
+  }
+
+  // Who was refused ends with an error, and nothing that this rank waits for may come any more.
+  void note_refused(const JoiningRank& joiner) {
+    if (joiner.rank() < by_rank_.size()) refused_[joiner.rank()] = base::Clock::now();
+    log_.line(base::LogLevel::warning,
+              fmt::format("rank 0 turned away rank {} from {}: {}", joiner.rank(),
+                          joiner.stream.peer(), joiner.handshake.why()));
   }
 
   void turn_away(JoiningRank& joiner, const std::string& why) {
@@ -327,6 +354,7 @@ class RankZero {
   JoinResult finish(const transports::Blob& record) {
     // A process that comes for the next communicator must not find a listener or an announcement of
     // this one.
+    if (listening_.board) listening_.board->withdraw();
     listening_ = {};
     std::erase_if(joiners_, [](const JoiningRank& joiner) { return joiner.stage != Stage::ready; });
     JoinResult result;
@@ -360,6 +388,9 @@ class RankZero {
         "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
     if (report_.hopeless()) {
       when = "and no longer can";
+    } else if (base::Clock::now() >= end_of_refused()) {
+      report_.refused = true;
+      when = "and no longer can: those that are missing did not prove the secret";
     } else if (base::Clock::now() < deadline_) {
       const auto first = std::ranges::min_element(joiners_, {}, &JoiningRank::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());
@@ -391,6 +422,7 @@ class RankZero {
   std::vector<JoiningRank*> by_rank_;  // by rank, of those that have proved the secret
   std::size_t taken_ = 0;              // ranks whose record has arrived
   const std::size_t most_unproved_;
+  std::map<std::uint32_t, base::TimePoint> refused_;  // ranks, last turned away for their secret
   base::TimePoint accept_again_ = base::TimePoint::min();
   std::optional<base::TimePoint> hopeless_until_;
   std::optional<engine::Failure> end_;  // set once a rank cannot take part

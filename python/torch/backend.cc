@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/torch/backend.h"
 
-#include <openssl/rand.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include "python/torch/arguments.h"
 #include "python/torch/monitored_barrier.h"
 #include "python/torch/several_works.h"
-#include "python/torch/store.h"
 
 namespace rondo::python {
 
@@ -31,21 +29,11 @@ c10::Device allocated_on(c10::Device device) {
              : device;
 }
 
-// A secret of the job, so that ranks on several hosts can join. As safe as torch's store, which has
-// no authentication; RONDO_SECRET comes first.
-std::string secret_of(TorchStore& store, int rank, milliseconds timeout) {
-  for (const char* const name : {"RONDO_SECRET", "RONDO_SECRET_FILE"})
-    if (const char* const value = std::getenv(name); value != nullptr && *value != '\0') return {};
-  constexpr const char* key = "rondo-secret";
-  if (rank != 0) return store.get(key, std::chrono::steady_clock::now() + timeout);
-  std::array<unsigned char, 32> random{};
-  TORCH_CHECK(::RAND_bytes(random.data(), static_cast<int>(random.size())) == 1,
-              "rondo: OpenSSL has no random bytes for the secret of the job");
-  std::string secret;
-  for (const unsigned char byte : random)
-    for (const int digit : {byte >> 4, byte & 15}) secret += "0123456789abcdef"[digit];
-  store.put(key, secret);
-  return secret;
+bool has_secret_variable() {
+  return std::ranges::any_of(std::array{"RONDO_SECRET", "RONDO_SECRET_FILE"}, [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  });
 }
 
 // "" where the ranks of the group are those of the job.
@@ -74,20 +62,22 @@ c10::intrusive_ptr<c10d::Backend> Backend::create(c10::intrusive_ptr<c10d::Store
     options.size = size;
     options.store = &meeting;
     options.connect_deadline = options.deadline = std::clamp(timeout, milliseconds{1}, longest);
-    if (size > 1) options.secret = secret_of(meeting, rank, options.connect_deadline);
+    if (size > 1 && !has_secret_variable()) options.secret = meeting.secret();
     auto session = GroupSession::open(Communicator::connect(options), who);
-    return c10::make_intrusive<Backend>(std::move(store), rank, size, timeout, std::move(session));
+    return c10::make_intrusive<Backend>(std::move(store), rank, size, timeout, std::move(session),
+                                        global_ranks.empty());
   } catch (const Error& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "rondo: ", error.what(), who);
   }
 }
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
-                 std::shared_ptr<GroupSession> session)
+                 std::shared_ptr<GroupSession> session, bool of_all_ranks)
     : c10d::Backend(rank, size),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>(timeout)),
-      session_(std::move(session)) {
+      session_(std::move(session)),
+      of_all_ranks_(of_all_ranks) {
   init();
 }
 

@@ -35,6 +35,7 @@
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
 #include "python/torch/pending_work.h"
+#include "python/torch/store.h"
 
 namespace rondo::python {
 
@@ -56,8 +57,9 @@ class Backend final : public c10d::Backend {
                                                   const std::string& group,
                                                   const std::vector<std::int64_t>& global_ranks);
 
+  // of_all_ranks: it is the default group.
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
-          std::shared_ptr<GroupSession> session);
+          std::shared_ptr<GroupSession> session, bool of_all_ranks);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "rondo"; }
@@ -74,7 +76,10 @@ class Backend final : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-  void shutdown() override { session_->close(); }
+  void shutdown() override {
+    session_->close();
+    if (of_all_ranks_ && getSize() > 1) TorchStore(store_).leave(getRank());
+  }
   void abort() override {
     session_->abort("the process group was aborted");
     session_->close();
@@ -147,6 +152,7 @@ class Backend final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<GroupSession> session_;
+  const bool of_all_ranks_;
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitored_ = 0;           // barriers so far
   std::atomic<std::uint32_t> sparse_{0};  // sums of sparse tensors so far

@@ -3,14 +3,20 @@
 // torch's store as the place where the ranks of a group meet.
 #pragma once
 
+#include <openssl/rand.h>
 #include <rondo/error.h>
 #include <rondo/store.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <string_view>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "python/torch/store_end.h"
 
 namespace rondo::python {
 
@@ -36,8 +42,45 @@ class TorchStore final : public Store {
     }
     return store_->get_to_str(name);
   }
+  // All ranks have come: what follows makes a secret of its own.
+  void remove(std::string_view key) override {
+    store_->deleteKey(std::string(key));
+    store_->deleteKey(secret_key);
+  }
+
+  // Returns a secret that all ranks of the group get: the first one makes it. As safe as the store,
+  // which has no authentication. A rank that died while it joined leaves its secret, and the ranks
+  // that come in its place use that.
+  std::string secret() {
+    std::array<unsigned char, 32> random{};
+    TORCH_CHECK(::RAND_bytes(random.data(), static_cast<int>(random.size())) == 1,
+                "rondo: OpenSSL has no random bytes for the secret of the job");
+    std::string own;
+    for (const unsigned char byte : random)
+      for (const int digit : {byte >> 4, byte & 15}) own += "0123456789abcdef"[digit];
+    return store_->compareSet(secret_key, "", own);
+  }
+
+  // At the end of the default group. torch's store may run in rank 0's process, and then it ends
+  // with that rank's group. A rank that went on to its next group at once would meet there and lose
+  // it, so the others see it end first, or wait for a moment where it lives on.
+  void leave(int rank) noexcept {
+    const char* const of_agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+    auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store_.get());
+    if (rank == 0 || prefixed == nullptr ||
+        (of_agent != nullptr && std::string_view(of_agent) == "True"))
+      return;
+    try {
+      const auto store = prefixed->getUnderlyingNonPrefixStore();
+      if (const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(store.get()))
+        await_end(tcp->getHost(), tcp->getPort(), std::chrono::seconds{2});
+    } catch (const std::exception&) {
+    }
+  }
 
  private:
+  static constexpr const char* secret_key = "rondo-secret";
+
   c10::intrusive_ptr<c10d::Store> store_;
 };
 

@@ -235,10 +235,10 @@ TEST_CASE("ranks meet by the program's store, time and again", "[rendezvous]") {
   MapStore store;
   Options options = with_deadline(milliseconds{20'000});
   options.store = &store;
-  // From the second round on the store has the value of an earlier round, where nobody listens any
-  // more.
-  for (int round = 0; round < 3; ++round)
+  for (int round = 0; round < 3; ++round) {
     CHECK(what_is_wrong(join_all(all_places(4, ""), options)) == "");
+    CHECK(store.empty());
+  }
   CHECK(what_is_wrong(join_all(all_places(4, "", "secret"), options)) == "");
 
   MapStore empty;
@@ -247,6 +247,37 @@ TEST_CASE("ranks meet by the program's store, time and again", "[rendezvous]") {
   const Outcome outcome = join_one(place_of(1, 2, ""), options, record_of(1));
   CHECK(outcome.code == Errc::deadline_exceeded);
   CHECK_THAT(outcome.message, Catch::Contains("the program's store"));
+}
+
+// A run that was killed while its ranks joined leaves its address, and another job may listen there
+// by now.
+TEST_CASE("ranks do not stop at an old address in a store", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  const auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+  MapStore store;
+  Options options = with_deadline(milliseconds{20'000});
+  options.store = &store;
+  store.put("rondo/rendezvous", announcement_of("1.1.1", port));
+  auto rank1 = std::async(std::launch::async,
+                          [&] { return join_one(place_of(1, 2, "", "s"), options, record_of(1)); });
+  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
+                               base::after(base::Clock::now(), milliseconds{20'000})));
+  {
+    rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+    base::Acceptor acceptor(0, "another");
+    stream.send(acceptor.challenge(receive<base::hello_bytes>(stream)));
+    receive<base::proof_bytes>(stream);  // refused
+  }
+  std::vector<Outcome> outcomes;
+  outcomes.push_back(join_one(place_of(0, 2, "", "s"), options, record_of(0)));
+  outcomes.push_back(rank1.get());
+  CHECK(what_is_wrong(outcomes) == "");
+
+  store.put("rondo/rendezvous", announcement_of(gone_process(), port));
+  options.connect_deadline = milliseconds{200};
+  const Outcome outcome = join_one(place_of(1, 2, "", "s"), options, record_of(1));
+  CHECK(outcome.code == Errc::deadline_exceeded);
+  CHECK_THAT(outcome.message, Catch::Contains("a process that is gone"));
 }
 
 TEST_CASE("the port range is kept to", "[rendezvous]") {

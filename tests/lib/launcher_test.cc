@@ -143,6 +143,61 @@ TEST_CASE("Slurm", "[environment]") {
   CHECK(rendezvous::resolve_place(Options{}).source == "alone");
 }
 
+TEST_CASE("launchers that contradict each other", "[environment]") {
+  // The shell had RANK and WORLD_SIZE. Without a check each process of mpirun would be alone.
+  const Environment environment{{"RANK", "0"},
+                                {"WORLD_SIZE", "1"},
+                                {"OMPI_COMM_WORLD_RANK", "1"},
+                                {"OMPI_COMM_WORLD_SIZE", "2"},
+                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("torchrun say rank 0 of 1") &&
+                                                     Contains("Open MPI say rank 1 of 2") &&
+                                                     Contains("env -u RANK -u WORLD_SIZE"));
+  // Each process of mpirun has started three ranks.
+  ::setenv("MASTER_ADDR", "a", 1);
+  ::setenv("MASTER_PORT", "1", 1);
+  ::setenv("RANK", "5", 1);
+  ::setenv("WORLD_SIZE", "6", 1);
+  CHECK(rendezvous::resolve_place(Options{}).url == "tcp://a:1");
+  CHECK(rendezvous::resolve_place(Options{}).rank == 5);
+  ::setenv("WORLD_SIZE", "7", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("rank 5 of 7"));
+  ::setenv("TORCHELASTIC_RUN_ID", "none", 1);
+  CHECK(rendezvous::resolve_place(Options{}).size == 7);
+  ::unsetenv("TORCHELASTIC_RUN_ID");
+  // A script says of Open MPI what Open MPI says, and nothing of where ranks meet.
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "2", 1);
+  ::unsetenv("MASTER_PORT");
+  CHECK(rendezvous::resolve_place(Options{}).source == "Open MPI");
+  ::unsetenv("RANK");
+  ::unsetenv("WORLD_SIZE");
+  ::setenv("PMI_RANK", "1", 1);
+  ::setenv("PMI_SIZE", "2", 1);
+  ::setenv("MPI_LOCALNRANKS", "2", 1);
+  CHECK(rendezvous::resolve_place(Options{}).rank == 1);
+  ::setenv("PMI_RANK", "0", 1);
+  CHECK_THAT(
+      message_of(Errc::invalid_argument),
+      Contains("Open MPI say rank 1 of 2") && Contains("MPICH or Intel MPI say rank 0 of 2"));
+  ::setenv("RONDO_RANK", "0", 1);
+  ::setenv("RONDO_SIZE", "1", 1);
+  CHECK(rendezvous::resolve_place(Options{}).size == 1);
+}
+
+TEST_CASE("a launcher that is not known is not taken for none", "[environment]") {
+  const char* const name = GENERATE("PMIX_RANK", "FLUX_TASK_RANK", "PALS_RANKID",
+                                    "JSM_NAMESPACE_RANK", "JOB_COMPLETION_INDEX");
+  const Environment environment{{name, "3"}};
+  CHECK_THAT(message_of(Errc::invalid_argument),
+             Contains(std::string(name) + " is '3'") && Contains("RONDO_SIZE"));
+  ::setenv("RONDO_RANK", "3", 1);
+  ::setenv("RONDO_SIZE", "4", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("does not know where the ranks meet"));
+  ::setenv("RONDO_RENDEZVOUS", "tcp://a:1", 1);
+  CHECK(rendezvous::resolve_place(Options{}).rank == 3);
+}
+
 TEST_CASE("half of a launcher's variables is a mistake, not a rank alone", "[environment]") {
   {
     const Environment environment{{"RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};

@@ -141,6 +141,14 @@ class MapStore final : public Store {
       throw Error(Errc::deadline_exceeded, "no value for " + name);
     return values_[name];
   }
+  void remove(std::string_view key) override {
+    const std::lock_guard lock(mutex_);
+    values_.erase(std::string(key));
+  }
+  bool empty() {
+    const std::lock_guard lock(mutex_);
+    return values_.empty();
+  }
 
  private:
   std::mutex mutex_;

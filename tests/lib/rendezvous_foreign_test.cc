@@ -60,6 +60,22 @@ TEST_CASE("refused attempts are named at the deadline", "[rendezvous]") {
                                 Catch::Contains("the job secrets differ"));
 }
 
+TEST_CASE("rank 0 does not wait for ranks that were turned away for good", "[rendezvous]") {
+  const std::string url = free_url();
+  rendezvous::Place place = place_of(0, 3, url, "right");
+  place.refused_grace = milliseconds{100};
+  auto rank0 = start(place);
+  CHECK(start(place_of(2, 3, url, "wrong")).get().code == Errc::authentication);
+  auto rank1 = start(place_of(1, 3, url, "right"));
+  const Outcome first = rank0.get(), second = rank1.get();
+  CHECK(first.code == Errc::authentication);
+  CHECK(first.message == second.message);
+  CHECK_THAT(first.message, Catch::Contains("missing: rank 2") &&
+                                Catch::Contains("did not prove the secret") &&
+                                Catch::Contains("the job secrets differ"));
+  CHECK(first.seconds < 10);
+}
+
 TEST_CASE("another version is told so and named", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});

@@ -4,6 +4,8 @@
 
 import os
 import resource
+import signal
+import socket
 
 import torch
 import torch.distributed as dist
@@ -11,12 +13,65 @@ from devices import DeviceTest, each_device, main, ramp
 from ranks import RankTest, in_window, join, on_ranks
 
 CPU = torch.device("cpu")
+ADDRESS, SECRET = "0//cpu//rondo/rendezvous", "0//cpu//rondo-secret"  # in the store of the default group
 
 
 def sum_of_ranks(group=None):
     tensor = torch.tensor([float(dist.get_rank())])
     dist.all_reduce(tensor, group=group)
     return tensor.item()
+
+
+class OneAfterTheOther(RankTest):
+    """In one store, as in a notebook and after a restart: it has what the groups before have left."""
+
+    def setUp(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.url = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+
+    def store(self):
+        return dist.FileStore(f"{self.folder}/store", self.size)
+
+    def join_and_sum(self, store):
+        dist.init_process_group("rondo", store=store, rank=self.rank, world_size=self.size)
+        self.assertEqual(sum_of_ranks(), sum(range(self.size)))
+
+    @on_ranks(3, join=False)
+    def test_five(self):
+        store = self.store()
+        for number in range(5):
+            with self.subTest(number=number):
+                self.join_and_sum(store)
+                if number == 4:
+                    self.assertFalse(store.check([SECRET]))
+                    self.assertFalse(store.check([ADDRESS]))
+                dist.destroy_process_group()
+
+    # torch's store ends with rank 0's group, and the next one begins at the same port.
+    @on_ranks(3, join=False)
+    def test_five_by_variables(self):
+        for number in range(5):
+            with self.subTest(number=number):
+                dist.init_process_group("rondo", init_method=self.url, rank=self.rank, world_size=3)
+                self.assertEqual(sum_of_ranks(), 3.0)
+                dist.destroy_process_group()
+
+    # Rank 0 of a run that was killed while its ranks joined has left its address and its secret.
+    @on_ranks(3, join=False)
+    def test_after_a_crash_in_a_join(self):
+        store = self.store()
+        if self.rank == 0:
+            child = os.fork()
+            if child == 0:
+                self.join_and_sum(self.store())
+            store.wait([ADDRESS])
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            self.assertTrue(store.check([SECRET]))
+            store.set("killed", "")
+        store.wait(["killed"])
+        self.join_and_sum(store)
+        dist.destroy_process_group()
 
 
 class Groups(RankTest):
