@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -38,5 +39,16 @@ std::optional<T> parse_whole(std::string_view text) noexcept {
 // "ranks 1, 4-6". After 16 such parts it ends with the number of ranks left: " and 40 more". Order
 // and repetition of `ranks` do not matter.
 std::string list_of_ranks(std::vector<int> ranks);
+
+// "00ff7e", two digits for each byte.
+inline std::string hex(std::span<const unsigned char> bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
 
 }  // namespace rondo::base

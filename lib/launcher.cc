@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "lib/environment.h"
+#include "lib/rendezvous/exchange.h"
 
 namespace rondo::lib {
 namespace {
@@ -125,11 +126,17 @@ std::optional<Launcher> open_mpi() {
 // hydra: true for Hydra itself, which says how many ranks are on this host; false for other
 // launchers that use its protocol.
 std::optional<Launcher> mpich(bool hydra) {
-  if (!variable("PMI_RANK") || !variable("PMI_SIZE")) return std::nullopt;
+  const bool ranks_known = variable("PMI_RANK") && variable("PMI_SIZE");
+  const bool asks = !ranks_known && variable("PMI_PORT") && variable("PMI_ID");
+  if (!ranks_known && !asks) return std::nullopt;
   if (hydra != variable("MPI_LOCALNRANKS").has_value()) return std::nullopt;
   Launcher launcher;
   launcher.name = "MPICH or Intel MPI";
-  read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
+  if (ranks_known) read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
+  if (const auto ranks = asks ? rendezvous::ranks_of_exchange() : std::nullopt) {
+    launcher.rank = ranks->rank;
+    launcher.size = ranks->size;
+  }
   read_local_size(launcher, "MPI_LOCALNRANKS");
   launcher.carry_by = "mpiexec -genvlist RONDO_RENDEZVOUS,RONDO_SECRET";
   launcher.job = "hydra-" + starter(hydra_daemons);
@@ -159,7 +166,7 @@ std::optional<Launcher> slurm() {
   launcher.several_hosts = number("SLURM_STEP_NUM_NODES", 1, most_ranks, list ? 2 : 1) > 1;
   launcher.local_size = tasks_on_node(variable("SLURM_STEP_TASKS_PER_NODE").value_or(""),
                                       number("SLURM_NODEID", 0, most_ranks, 0));
-  launcher.carry_by = "srun --export=ALL";
+  launcher.carry_by = "srun --export=ALL; srun --mpi=pmi2 carries one by itself";
   constexpr std::int64_t most_id = std::numeric_limits<std::uint32_t>::max();
   const auto job =
       static_cast<std::uint64_t>(whole_variable("SLURM_JOB_ID", 0, most_id).value_or(0));
@@ -266,6 +273,7 @@ std::optional<Launcher> nearest_mpi() {
     return daemon ? daemon->first : std::numeric_limits<int>::max();
   };
   const auto nearest = std::ranges::min_element(found, {}, distance);
+  nearest->carries_text = rendezvous::launcher_has_exchange();
   const bool known = distance(*nearest) != std::numeric_limits<int>::max();
   if (!known && found.size() > 1 && found[0].name == "Open MPI" &&
       found[1].name == "MPICH or Intel MPI" && !agree(found[0], found[1]))

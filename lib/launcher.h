@@ -22,7 +22,8 @@ struct Launcher {
   int local_size = 0;  // ranks on this host; 0: the launcher does not say it
   // Where the ranks join, if the launcher says it (torchrun; Slurm on several hosts).
   std::string url;
-  std::string url_problem;  // what is wrong, if torchrun does not say it
+  std::string url_problem;    // what is wrong, if torchrun does not say it
+  bool carries_text = false;  // from rank 0 to the others: lib/rendezvous/exchange.h
   // Without a URL: a name that all ranks of this job on this host know, and that no other job has.
   std::string job;
   std::span<const char* const> daemons;  // names of the processes that start ranks

@@ -14,6 +14,7 @@
 #include "lib/control/messages.h"
 #include "lib/rendezvous/join_report.h"
 #include "lib/rendezvous/listen.h"
+#include "lib/rendezvous/meeting.h"
 #include "lib/rendezvous/name_lookup.h"
 #include "lib/rendezvous/socket.h"
 #include "lib/rendezvous/url.h"
@@ -87,7 +88,9 @@ class Joiner {
 
   JoinResult attempt() {
     std::uint64_t job = 0;
-    const std::vector<Endpoint> endpoints = board_ ? announced(job) : named();
+    const std::vector<Endpoint> endpoints = board_           ? announced(job)
+                                            : place_.meeting ? met()
+                                                             : named();
     Obstacle last{"it has no address"};
     for (const Endpoint& endpoint : endpoints) {
       try {
@@ -125,13 +128,25 @@ class Joiner {
     if (!announcement) throw Obstacle{why};
     job = announcement->job;
     const bool here = announcement->host == base::host_identity();
-    std::vector<Endpoint> endpoints;
-    for (const std::string& address : announcement->addresses)
-      for (const Endpoint& endpoint : parse_endpoint(address))
-        if (here || !endpoint.is_loopback()) endpoints.push_back(endpoint);
+    const std::vector<Endpoint> endpoints = reachable(announcement->addresses, here);
     if (!here && place_.stays_here())
       give_up(endpoints, "rank 0 is on another host than this rank");
     if (endpoints.empty()) throw Obstacle{"rank 0 announced no address that this host can reach"};
+    return endpoints;
+  }
+
+  std::vector<Endpoint> met() const {
+    const bool here = place_.meeting->host == base::host_identity();
+    const std::vector<Endpoint> endpoints = reachable(place_.meeting->addresses, here);
+    if (endpoints.empty()) throw Obstacle{"rank 0 listens at no address that this host can reach"};
+    return endpoints;
+  }
+
+  static std::vector<Endpoint> reachable(const std::vector<std::string>& addresses, bool here) {
+    std::vector<Endpoint> endpoints;
+    for (const std::string& address : addresses)
+      for (const Endpoint& endpoint : parse_endpoint(address))
+        if (here || !endpoint.is_loopback()) endpoints.push_back(endpoint);
     return endpoints;
   }
 

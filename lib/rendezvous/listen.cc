@@ -2,12 +2,18 @@
 #include "lib/rendezvous/listen.h"
 #include "base/process.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include <rondo/error.h>
 
 #include "base/log.h"
+#include "base/shortage.h"
+#include "base/text.h"
 #include "lib/reachability.h"
+#include "lib/rendezvous/meeting.h"
 #include "lib/rendezvous/name_lookup.h"
 #include "lib/rendezvous/socket.h"
 #include "lib/rendezvous/url.h"
@@ -80,7 +86,39 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options,
   return chosen;
 }
 
-// Loopback comes first: ranks of the same host try the addresses in this order.
+Listening listen_and_announce(const Place& place, const Options& options, std::uint64_t job) {
+  Listening listening;
+  if (place.stays_here())
+    listening.listeners = listen_on(loopback_address(0), options.port_first, options.port_last);
+  else
+    listening = listen_everywhere(options);
+  listening.this_host_only = place.stays_here();
+  listening.board = board_of(place, options);
+  listening.board->announce(
+      {job, base::host_identity(), process_identity(), addresses_of(listening.listeners)});
+  return listening;
+}
+
+Listening listen_again(const Meeting& meeting) {
+  Listening listening;
+  for (const base::FileDescriptor& listener : meeting.listeners) {
+    listening.listeners.emplace_back(::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));
+    if (!listening.listeners.back())
+      throw Error(Errc::system, "rank 0 cannot listen: " + base::describe_errno(errno) +
+                                    base::remedy_of_shortage(errno));
+  }
+  return listening;
+}
+
+}  // namespace
+
+Listening listen_everywhere(const Options& options) {
+  Listening listening;
+  listening.listeners =
+      listen_on(chosen_addresses(options, 0), options.port_first, options.port_last);
+  return listening;
+}
+
 std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& listeners) {
   std::vector<Endpoint> endpoints;
   endpoints.reserve(listeners.size());
@@ -94,22 +132,9 @@ std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& l
   return addresses;
 }
 
-Listening listen_and_announce(const Place& place, const Options& options, std::uint64_t job) {
-  Listening listening;
-  listening.this_host_only = place.stays_here();
-  listening.listeners =
-      listen_on(listening.this_host_only ? loopback_address(0) : chosen_addresses(options, 0),
-                options.port_first, options.port_last);
-  listening.board = board_of(place, options);
-  listening.board->announce(
-      {job, base::host_identity(), process_identity(), addresses_of(listening.listeners)});
-  return listening;
-}
-
-}  // namespace
-
 std::unique_ptr<Board> board_of(const Place& place, const Options& options) {
   if (options.store != nullptr) return store_board(*options.store);
+  if (place.meeting) return nullptr;
   const RendezvousUrl url = parse_rendezvous(place.url, "the rendezvous");
   return url.kind == RendezvousUrl::Kind::file ? file_board(url.path) : nullptr;
 }
@@ -127,6 +152,7 @@ void demand_secret(const std::string& what) {
 }
 
 Listening start_listening(const Place& place, const Options& options, std::uint64_t job) {
+  if (place.meeting) return listen_again(*place.meeting);
   try {
     if (board_of(place, options)) return listen_and_announce(place, options, job);
     Listening listening;

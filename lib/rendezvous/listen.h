@@ -23,7 +23,14 @@ struct Listening {
 // Throws Error if this rank cannot listen at the URL, or if that needs a secret.
 Listening start_listening(const Place& place, const Options& options, std::uint64_t job);
 
-// Returns the board: the file or the store; null for tcp://.
+// Listens at a port of the range at every address that the interface filters choose. Throws Error.
+Listening listen_everywhere(const Options& options);
+// Returns where they listen. Loopback comes first: ranks of the same host try the addresses in this
+// order.
+std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& listeners);
+
+// Returns the board: the file or the store; null for tcp:// and a
+// launcher.
 std::unique_ptr<Board> board_of(const Place& place, const Options& options);
 // Returns the URL, or "the program's store", for messages.
 std::string name_of_rendezvous(const Place& place, const Options& options);

@@ -77,6 +77,10 @@ void resolve_url(Place& place, const Options& options,
     place.url = options.rendezvous;
   } else if (const auto url = lib::variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
     place.url = *url;
+  } else if (launcher && launcher->several_hosts && launcher->carries_text &&
+             (launcher->url.empty() || place.secret.empty())) {
+    place.by_launcher = true;
+    return;
   } else if (launcher && !launcher->url.empty()) {
     place.url = launcher->url;
     place.from_several_hosts = launcher->several_hosts || launcher->local_size == 0;

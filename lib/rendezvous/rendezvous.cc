@@ -10,6 +10,7 @@
 #include "lib/control/hub_and_spoke.h"
 #include "lib/reachability.h"
 #include "lib/rendezvous/joiner.h"
+#include "lib/rendezvous/meeting.h"
 #include "lib/rendezvous/rank_zero.h"
 
 namespace rondo::rendezvous {
@@ -61,9 +62,10 @@ engine::Failure fail_to_join(const Place& place, const Options& options,
   const base::TimePoint until =
       std::min(place.deadline, base::after(base::Clock::now(), failure_grace));
   try {
-    if (place.rank == 0) return refuse_all(place, without_bad_filter(options), told, until);
     Place hasty = place;
     hasty.deadline = until;
+    if (place.by_launcher && !place.meeting) meet_by_launcher(hasty, without_bad_filter(options));
+    if (place.rank == 0) return refuse_all(hasty, without_bad_filter(options), told, until);
     return report_to_rank_zero(hasty, options, told);
   } catch (const std::exception&) {  // nobody is there to hear it
     return told;

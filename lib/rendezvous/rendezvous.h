@@ -21,6 +21,8 @@
 
 namespace rondo::rendezvous {
 
+struct Meeting;
+
 struct Joined {
   std::uint64_t job = 0;                      // fresh for each communicator, from rank 0
   std::vector<transports::Blob> records;      // by rank
@@ -38,6 +40,9 @@ struct Place {
   std::string secret;           // the job's; if none is set: that of this user on this host
   bool this_host_only = false;  // other hosts cannot know the secret
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
+  // The launcher carries address and secret; meet_by_launcher() fills in what it carried.
+  bool by_launcher = false;
+  std::shared_ptr<const Meeting> meeting;
   // The planner's constants of the parent, for a split.
   std::optional<PlanConstants> constants;
   // Where the parent's ranks of this host may run, for a split.

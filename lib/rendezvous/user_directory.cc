@@ -117,13 +117,7 @@ std::string user_secret(std::string_view name) {
            reinterpret_cast<const unsigned char*>(name.data()), name.size(), digest.data(),
            &bytes) == nullptr)
     throw Error(Errc::system, "OpenSSL has no HMAC-SHA256 here");
-  std::string secret;
-  for (const unsigned char byte : std::span(digest).first(bytes)) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    secret += digits[byte >> 4];
-    secret += digits[byte & 15];
-  }
-  return secret;
+  return base::hex(std::span(digest).first(bytes));
 }
 
 }  // namespace rondo::rendezvous

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Carries one text from rank 0 to the other ranks through the launcher that has started them:
+// PMI-1 (MPICH's Hydra, srun --mpi=pmi2) or PMIx (Open MPI's mpirun, srun --mpi=pmix).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+
+namespace rondo::rendezvous {
+
+// Thread-bound. A launcher may end the whole job when a process ends that has begun an exchange and
+// not destroyed it. A process has one exchange.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  // Rank 0: gives the text, of up to 4,096 bytes, to the others. Throws Error, as take() does: the
+  // launcher refuses, or has gone away, or the others have not asked for it by `until`. May be
+  // called again after that, with the same text.
+  virtual void give(const std::string& text, base::TimePoint until) = 0;
+  virtual std::string take(base::TimePoint until) = 0;
+};
+
+// Whether the environment says that the launcher offers an exchange, and what is needed for it is
+// here.
+bool launcher_has_exchange();
+
+struct RanksOfExchange {
+  int rank = 0;
+  int size = 1;
+};
+// Hydra's -pmi-port: a process learns its rank over the exchange. No value elsewhere. Throws Error.
+std::optional<RanksOfExchange> ranks_of_exchange();
+
+std::unique_ptr<Exchange> open_pmi(base::TimePoint until, std::optional<RanksOfExchange>& ranks);
+bool has_pmix();
+std::unique_ptr<Exchange> open_pmix();
+
+}  // namespace rondo::rendezvous

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous/meeting.h"
+
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <array>
+#include <mutex>
+
+#include <rondo/error.h>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "lib/environment.h"
+#include "lib/rendezvous/announcement.h"
+#include "lib/rendezvous/exchange.h"
+#include "lib/rendezvous/listen.h"
+#include "lib/rendezvous/rank_zero.h"
+
+namespace rondo::rendezvous {
+namespace {
+
+// The text that the launcher carries: the secret, a blank, and an announcement.
+constexpr std::size_t secret_digits = 64;
+
+// A process has one connection to its launcher, which lasts as long as the process.
+struct OfProcess {
+  OfProcess() = default;
+  OfProcess(const OfProcess&) = delete;
+  OfProcess& operator=(const OfProcess&) = delete;
+  // A forked child leaves the connection to its parent.
+  ~OfProcess() {
+    if (process != ::getpid()) static_cast<void>(exchange.release());
+  }
+
+  Exchange& open(base::TimePoint until) {
+    if (process != ::getpid())
+      throw Error(Errc::rendezvous,
+                  "a forked child cannot join by its parent's launcher: set RONDO_RENDEZVOUS");
+    if (!exchange) exchange = has_pmix() ? open_pmix() : open_pmi(until, ranks);
+    return *exchange;
+  }
+
+  const pid_t process = ::getpid();
+  std::mutex mutex;
+  std::unique_ptr<Exchange> exchange;
+  std::optional<RanksOfExchange> ranks;
+  std::shared_ptr<Meeting> meeting;  // rank 0's is there before the others know it
+  bool known_to_all = false;
+};
+
+OfProcess& of_process() {
+  static OfProcess one;
+  return one;
+}
+
+std::string fresh_secret() {
+  std::array<unsigned char, secret_digits / 2> random{};
+  if (RAND_bytes(random.data(), static_cast<int>(random.size())) != 1)
+    throw Error(Errc::system, "no random bytes from OpenSSL for the secret of the job");
+  return base::hex(random);
+}
+
+std::shared_ptr<Meeting> choose_meeting(const Options& options) {
+  auto meeting = std::make_shared<Meeting>();
+  Listening listening = listen_everywhere(options);
+  meeting->host = base::host_identity();
+  meeting->addresses = addresses_of(listening.listeners);
+  meeting->listeners = std::move(listening.listeners);
+  meeting->secret = fresh_secret();
+  return meeting;
+}
+
+std::shared_ptr<Meeting> read_meeting(const std::string& text) {
+  const auto announcement =
+      text.size() > secret_digits
+          ? parse_announcement(std::string_view(text).substr(secret_digits + 1))
+          : std::nullopt;
+  if (!announcement)
+    throw Error(Errc::unsupported,
+                "the launcher carried something from rank 0 that is not an address "
+                "of this version of Rondo: run one version on all ranks");
+  auto meeting = std::make_shared<Meeting>();
+  meeting->host = announcement->host;
+  meeting->addresses = announcement->addresses;
+  meeting->secret = text.substr(0, secret_digits);
+  return meeting;
+}
+
+}  // namespace
+
+bool launcher_has_exchange() {
+  return has_pmix() || lib::variable("PMI_FD") || lib::variable("PMI_PORT");
+}
+
+std::optional<RanksOfExchange> ranks_of_exchange() {
+  if (!lib::variable("PMI_PORT") || !lib::variable("PMI_ID")) return std::nullopt;
+  constexpr milliseconds time{10'000};
+  OfProcess& here = of_process();
+  const std::lock_guard lock(here.mutex);
+  here.open(base::after(base::Clock::now(), time));
+  return here.ranks;
+}
+
+void meet_by_launcher(Place& place, const Options& options) {
+  OfProcess& here = of_process();
+  const std::lock_guard lock(here.mutex);
+  if (!here.known_to_all) {
+    Exchange& exchange = here.open(place.deadline);
+    if (place.rank != 0) {
+      here.meeting = read_meeting(exchange.take(place.deadline));
+    } else {
+      if (!here.meeting) here.meeting = choose_meeting(options);
+      exchange.give(here.meeting->secret + " " +
+                        write_announcement({fresh_job(), here.meeting->host, process_identity(),
+                                            here.meeting->addresses}),
+                    place.deadline);
+    }
+    here.known_to_all = true;
+  }
+  place.meeting = here.meeting;
+  place.url = "tcp://" + here.meeting->addresses.front();
+  if (place.secret.empty()) place.secret = here.meeting->secret;
+}
+
+}  // namespace rondo::rendezvous
