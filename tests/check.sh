@@ -228,14 +228,15 @@ declare -A parts=(
   [unprivileged]="the set change as an ordinary user with 1,024 descriptors"
   [rdma]="RDMA devices (Soft-RoCE) in virtual machines"
   [gpu]="all cases of the suites gpu and device over the fake CUDA driver, and ./dev gpu --fake"
-  [hosts]="all cases between hosts (network namespaces) and with launchers"
+  [hosts]="all cases between hosts (network namespaces)"
+  [launchers]="all cases with launchers: real Slurm, mpirun over real ssh daemons, torchrun"
   [fuzz]="every decoder fuzzed, five minutes in all"
   [soak]="random calls and cycles for five minutes, and rounds of faults"
   [install]="installed library, subproject, wheel"
   [one-core]="the set change on one core"
   [mutants]="defects put in on purpose, which the tests must find"
 )
-part_order=(plain asan tsan lint unprivileged rdma gpu hosts fuzz soak install one-core mutants)
+part_order=(plain asan tsan lint unprivileged rdma gpu hosts launchers fuzz soak install one-core mutants)
 # Suites that are not in the part plain. The suite install also has the test of the wheel, from
 # tests/python.
 apart=(gpu device hosts launchers fuzz soak install vm mutants)
@@ -267,7 +268,11 @@ part_gpu() {
   ./dev gpu --fake || status=1
   return $status
 }
-part_hosts() { run_suites hosts launchers; }
+part_hosts() { run_suites hosts; }
+part_launchers() {
+  need_daemons "${launchers_packages[@]}"
+  run_suites launchers
+}
 part_fuzz() { fuzz 300; }
 part_soak() {
   export RONDO_TEST_SOAK_SECONDS=300 RONDO_TEST_ROUNDS=200

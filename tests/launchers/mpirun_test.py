@@ -3,11 +3,10 @@
 mpirun starts its daemons there.
 Usage: mpirun_test.py PATH_OF_RONDO [unittest arguments]"""
 
-import os
 import shutil
 import unittest
 
-from case import VICTIM, LauncherCase, main, one_end
+from case import ROOT, VICTIM, LauncherCase, main, one_end
 from stage import EXAMPLES, HERE, on, skip
 
 OPENMPI, MPICH = "mpirun.openmpi", "mpiexec.hydra"
@@ -19,9 +18,8 @@ HOSTS = "node0,node1,node2,node3"
 @unittest.skipUnless(shutil.which(OPENMPI), f"{OPENMPI} is not installed (Debian: openmpi-bin)")
 class OpenMpi(LauncherCase):
     def launch(self, size, threshold):
-        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
         return self.stage.run(on("node0", [EXAMPLES / "openmpi.sh", HOSTS, "-b", size, "-e", size, "--min-bandwidth", threshold]),
-                              MPIRUN=OPENMPI, OMPI_MCA_plm_rsh_agent=SSH, **root)
+                              MPIRUN=OPENMPI, OMPI_MCA_plm_rsh_agent=SSH, **ROOT)
 
     def test_passed(self):
         self.assertIn("on node3", self.check_passed())

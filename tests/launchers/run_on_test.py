@@ -37,9 +37,8 @@ class RunOn(Loop):
 class Names(Loop):
     def test_an_address_that_is_listed_twice(self):
         """Rank 0 must not try to listen twice at one address."""
-        with open("/etc/hosts", "r+") as table:
-            lines = table.readlines()
-            table.writelines(line for line in lines if line.endswith(" node0\n"))
+        with open("/etc/hosts") as names, open("/etc/netns/node0/hosts", "a") as table:
+            table.write(2 * next(line for line in names if line.endswith(" node0\n")))
         self.check_passed()
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Named hosts on this machine for the examples of launchers: the network namespaces of
 tests/hosts/namespaces.py, in a mount namespace of this process, so that they can have what examples
-name: host names, `ip netns exec NAME`, files with secrets.
+name: host names, `ip netns exec NAME`, files with secrets. Each host has an /etc/hosts as Debian makes
+it: there its own name is 127.0.1.1, and only elsewhere the address of its link.
 
     enter()                               # once, first: starts this program again in that namespace
     stage = Stage(["node0", "node1"])
@@ -59,11 +60,12 @@ def enter() -> None:
 
 
 def alias(host: str, name: str) -> None:
-    """Gives a host of the stage one more name."""
-    with open("/etc/hosts", "r+") as table:
-        names = {line.split()[1]: line.split()[0] for line in table}
-        if name not in names:
-            table.write(f"{names[host]} {name}\n")
+    """Gives a host of the stage one more name, the same everywhere."""
+    address = next(line.split()[0] for line in pathlib.Path("/etc/hosts").read_text().splitlines() if line.split()[1] == host)
+    for table in pathlib.Path("/etc").glob("netns/*/hosts"):
+        if f" {name}\n" not in table.read_text():
+            with open(table, "a") as names:
+                names.write(f"{address} {name}\n")
 
 
 def mount(*arguments) -> None:
@@ -73,10 +75,12 @@ def mount(*arguments) -> None:
 class Stage:
     """Hosts with these names. Link, address and rate of each are those of Network.
 
-    program: the rondo program, which lies in the PATH of all of them."""
+    program: the rondo program, which lies in the PATH of all of them. stand_ins: whether the stand-ins
+    do, too."""
 
-    def __init__(self, names: list[str], program: str):
+    def __init__(self, names: list[str], program: str, stand_ins: bool = True):
         self.names = names
+        self._stand_ins = f"{HERE / 'stand_ins'}:" if stand_ins else ""
         self._folder = tempfile.TemporaryDirectory(prefix="rondo-launchers-")
         self.folder = pathlib.Path(self._folder.name)
         self._network = Network(len(names), [RATE])
@@ -84,26 +88,51 @@ class Stage:
         mount("-t", "tmpfs", "tmpfs", "/run")
         for name in "/run/netns", SECRETS:
             os.mkdir(name)
+        # A copy of /etc, which the hosts may change. An ordinary user cannot read or own all of it.
+        subprocess.run(["cp", "-a", "/etc", "/run/etc"], stderr=subprocess.DEVNULL)
+        mount("--bind", "/run/etc", "/etc")
         for name, host in self.hosts.items():
             pathlib.Path("/run/netns", name).touch()
             mount("--bind", host.path, f"/run/netns/{name}")
-        table = self.folder / "hosts"
-        table.write_text("127.0.0.1 localhost\n" + "".join(f"{host.address()} {name}\n" for name, host in self.hosts.items()))
-        mount("--bind", table, "/etc/hosts")
+            # `ip netns exec` puts the files of this folder over those of /etc.
+            own = pathlib.Path("/etc/netns", name, "hosts")
+            own.parent.mkdir(parents=True)
+            own.write_text(self._names(name))
+        pathlib.Path("/etc/hosts").write_text(self._names(""))
         # No host reaches a name server, and some programs would wait for one.
-        switch = self.folder / "nsswitch.conf"
-        switch.write_text("hosts: files\npasswd: files\ngroup: files\n")
-        mount("--bind", switch, "/etc/nsswitch.conf")
+        pathlib.Path("/etc/nsswitch.conf").write_text("hosts: files\npasswd: files\ngroup: files\n")
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "rondo").symlink_to(os.path.abspath(program))
         (self.folder / "user").mkdir(0o700)
         self.program = os.path.realpath(program)
 
+    def _names(self, here: str) -> str:
+        """/etc/hosts of a host, or of none."""
+        return "127.0.0.1 localhost\n" + "".join(f"{'127.0.1.1' if name == here else host.address()} {name}\n"
+                                                 for name, host in self.hosts.items())
+
     def close(self) -> None:
-        subprocess.run(["umount", "/etc/hosts", "/etc/nsswitch.conf"], check=True)
-        subprocess.run(["umount", "--lazy", "/run"], check=True)
+        self._end_all()
+        subprocess.run(["umount", "--lazy", "/etc", "/run"], check=True)
         self._network.close()
         self._folder.cleanup()
+
+    def _end_all(self) -> None:
+        """Ends what still runs on the hosts: daemons leave helpers that have no mark."""
+        own = {os.stat(host.path).st_ino for host in self.hosts.values()}
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            left = []
+            for entry in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    if os.stat(f"/proc/{entry}/ns/net").st_ino in own:
+                        left.append(int(entry))
+                        os.kill(left[-1], signal.SIGKILL)
+                except OSError:  # it has ended
+                    continue
+            if not left:
+                return
+            time.sleep(0.02)
 
     def secret(self, path: str) -> None:
         """Writes a secret to a file under /run/secrets."""
@@ -114,7 +143,7 @@ class Stage:
         file.write_text(secrets.token_hex(32) + "\n")
 
     def variables(self, **changes: str) -> dict[str, str]:
-        return clean_environment(PATH=f"{self.folder / 'bin'}:{HERE / 'stand_ins'}:{os.environ['PATH']}",
+        return clean_environment(PATH=f"{self.folder / 'bin'}:{self._stand_ins}{os.environ['PATH']}",
                                  XDG_RUNTIME_DIR=str(self.folder / "user")) | changes
 
     def run(self, *commands: list, **variables: str) -> "Run":

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real Slurm: slurm.sbatch, srun with each kind of PMI, and mpirun in an allocation, on hosts whose
+/etc/hosts is Debian's.
+Usage: srun_test.py PATH_OF_RONDO [unittest arguments]"""
+
+import shutil
+
+from case import QUICK, ROOT, VICTIM, LauncherCase, empty, main, two_on_the_first
+from daemons import need_slurm, start_slurm
+from mpirun_test import MPICH, OPENMPI
+from stage import EXAMPLES, Run, on
+
+JOB = "the job itself runs"
+SECRET = {"RONDO_SECRET": "a secret that every rank has"}
+SPREAD, TWO_EACH = ["--nodes=3"], ["--nodes=2", "--ntasks=4", "--ntasks-per-node=2"]
+
+
+class SlurmCase(LauncherCase):
+    hosts = ["node0", "node1", "node2"]
+    daemons = [start_slurm]
+
+    def start(self, command: list, **variables: str) -> Run:
+        return self.stage.run(on("node0", command), **variables)
+
+
+# Submits a job, waits for its end, prints its log $0, and ends with its status. (sbatch --wait looks
+# every ten seconds.)
+SUBMIT = """
+number=$(sbatch --parsable --output="$0" "$@") || exit
+while job=$(scontrol --oneliner show job "$number") && echo "$job" | grep -Eq " JobState=(PENDING|CONFIGURING|RUNNING|COMPLETING) "; do
+  sleep 0.05
+done
+cat "$0"
+status=${job#* ExitCode=}
+exit "${status%%:*}"
+"""
+
+
+class Sbatch(SlurmCase):
+    flags: list[str] = []
+
+    def launch(self, size, threshold):
+        log = self.stage.folder / "batch"
+        log.unlink(missing_ok=True)
+        run = self.start(["sh", "-c", SUBMIT, log, "--nodes=3", *self.flags, EXAMPLES / "slurm.sbatch", "echo", JOB], BYTES=size, MIN_BANDWIDTH=threshold)
+        run.logs.append(log)
+        return run
+
+    def test_passed(self):
+        self.assertIn(JOB, self.check_passed(3))
+
+    def test_missed(self):
+        statuses, output = self.check_missed()
+        self.assertEqual(statuses, [1])
+        self.assertNotIn(JOB, output)
+
+    def test_killed(self):
+        self.assertEqual(self.check_killed(3, says=f"1: rondo bench: rank 1: .*lost rank {VICTIM}"), [128 + 9])
+
+
+class Srun(SlurmCase):
+    def check_kinds(self, kinds: tuple[str, ...], flags: list[str], **variables: str) -> None:
+        for kind in kinds:
+            with self.subTest(kind=kind):
+                self.check_run(self.start(["srun", f"--mpi={kind}", *flags, *QUICK], **variables), 4 if flags == TWO_EACH else 3)
+
+    def test_a_secret_alone(self):
+        self.check_kinds(("none", "pmi2", "pmix"), SPREAD, **SECRET)
+
+    @two_on_the_first
+    def test_two_ranks_on_the_first_host(self):
+        self.check_kinds(("none", "pmi2", "pmix"), TWO_EACH, **SECRET)
+
+    @empty
+    def test_nothing_is_set(self):
+        for flags in SPREAD, TWO_EACH:
+            self.check_kinds(("pmi2", "pmix"), flags)
+
+    @empty
+    def test_mpirun_in_an_allocation(self):
+        """mpirun starts its daemons with srun, so that ranks see the variables of both."""
+        for mpirun in [OPENMPI, "--bind-to", "none"], [MPICH]:
+            if shutil.which(mpirun[0]):
+                with self.subTest(mpirun=mpirun[0]):
+                    self.check_run(self.start(["salloc", "--quiet", *SPREAD, *mpirun, *QUICK], **ROOT), 3)
+
+
+if __name__ == "__main__":
+    need_slurm()
+    main()

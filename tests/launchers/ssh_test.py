@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""run-on.sh and both mpirun over real sshd, on hosts whose /etc/hosts is Debian's. With the variables
+that the examples set, and with none at all.
+Usage: ssh_test.py PATH_OF_RONDO [unittest arguments]"""
+
+import shutil
+import unittest
+
+from case import QUICK, ROOT, VICTIM, LauncherCase, bench, empty, main, two_on_the_first
+from daemons import need_ssh, start_ssh
+from mpirun_test import MPICH, OPENMPI
+from stage import EXAMPLES, Run, on
+
+SECRET = {"RONDO_SECRET": "a secret that every rank has", "RONDO_RENDEZVOUS": "tcp://node0:29500"}
+
+
+class SshCase(LauncherCase):
+    hosts = ["node0", "node1", "node2"]
+    daemons = [start_ssh]
+
+    def start(self, command: list, **variables: str) -> Run:
+        return self.stage.run(on("node0", command), **variables)
+
+
+class Mpirun:
+    """The cases of both. command(ranks on each host, variables): how this one starts them."""
+
+    def test_passed(self):
+        self.assertIn("on node2", self.check_passed(3))
+
+    def test_missed(self):
+        self.assertEqual(self.check_missed()[0], [1])
+
+    @two_on_the_first
+    def test_two_ranks_on_the_first_host(self):
+        self.check_placements((2, 2), (2, 1), **SECRET)
+
+    @empty
+    def test_nothing_is_set(self):
+        self.check_placements((1, 1, 1), (2, 2), (1, 2, 1))
+
+    def check_placements(self, *placements: tuple[int, ...], **variables: str) -> None:
+        for placement in placements:
+            with self.subTest(placement=placement):
+                command = self.command(placement, list(variables)) + QUICK
+                self.check_run(self.start(command, **ROOT, **variables), sum(placement))
+
+
+@unittest.skipUnless(shutil.which(OPENMPI), f"{OPENMPI} is not installed (Debian: openmpi-bin)")
+class OpenMpi(Mpirun, SshCase):
+    def launch(self, size, threshold):
+        return self.start([EXAMPLES / "openmpi.sh", ",".join(self.hosts), *bench(size, threshold)[2:]], MPIRUN=OPENMPI, **ROOT)
+
+    def command(self, placement: tuple[int, ...], names: list[str]) -> list[str]:
+        hosts = ",".join(f"{host}:{ranks}" for host, ranks in zip(self.hosts, placement))
+        return [OPENMPI, "--host", hosts, "--bind-to", "none", *(word for name in names for word in ("-x", name))]
+
+    def test_killed(self):
+        [status] = self.check_killed(3, says=f"rank {VICTIM} .*on node node{VICTIM} exited on signal 9|lost rank {VICTIM}")
+        self.assertIn(status, (3, 128 + 9))
+
+
+@unittest.skipUnless(shutil.which(MPICH), f"{MPICH} is not installed (Debian: mpich)")
+class Mpich(Mpirun, SshCase):
+    def launch(self, size, threshold):
+        return self.start([EXAMPLES / "mpich.sh", ",".join(self.hosts), *bench(size, threshold)[2:]], MPIEXEC=MPICH)
+
+    def command(self, placement: tuple[int, ...], names: list[str]) -> list[str]:
+        hosts = ",".join(f"{host}:{ranks}" for host, ranks in zip(self.hosts, placement))
+        return [MPICH, "-hosts", hosts, "-n", str(sum(placement)), *(["-genvlist", ",".join(names)] if names else [])]
+
+    def test_killed(self):
+        self.check_killed(3, says=f"RUNNING AT node{VICTIM}|lost rank {VICTIM}")
+
+    @empty
+    def test_a_port_in_place_of_a_descriptor(self):
+        """Hydra names the port of its proxy, and ranks connect to it."""
+        command = self.command((2, 2), [])
+        self.check_run(self.start([command[0], "-pmi-port", *command[1:], *QUICK]), 4)
+
+
+if __name__ == "__main__":
+    need_ssh()
+    main()
