@@ -4,14 +4,48 @@ Usage: run_on_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import signal
 
-from case import GOOD, LONG, MEASURING, VICTIM, LauncherCase, main, one_end
+from case import GOOD, LONG, MEASURING, VICTIM, LauncherCase, bench, main, one_end
+from cases import drawn_of
 from stage import EXAMPLES
 
 
+class Ends:
+    """How programs begin and end that are not ranks of Rondo. loop(program, variables) starts one on each
+    of three hosts."""
+
+    def test_variables_of_rondo_are_passed_on(self):
+        """But for those that the script sets itself."""
+        words = 'echo "$RONDO_RANK of $RONDO_SIZE: $RONDO_ALGORITHM"; test "$RONDO_SECRET" != "mine" -a -z "$RONDO_SECRET_FILE"'
+        with self.loop("sh", "-c", words, RONDO_ALGORITHM="it's\n\"ring\" $HOME", RONDO_RANK="7", RONDO_SECRET="mine",
+                       RONDO_SECRET_FILE="/no/such/file") as run:
+            self.assertEqual(run.finish(), [0], run.output)
+            for rank in range(3):
+                self.assertIn(f"{rank} of 3: it's\n\"ring\" $HOME\n", run.output)
+
+    def test_its_end_ends_silent_programs(self):
+        """Also one that stays when it is asked to end, and what a program has started."""
+        for number, program in drawn_of([(signal.SIGINT, "sleep 1000; true"), (signal.SIGTERM, "trap '' TERM; sleep 1000; sleep 1000"),
+                                         (signal.SIGHUP, "exec sleep 1000"), (signal.SIGKILL, "sleep 1000 & wait")]):
+            with self.subTest(number=number), self.loop("sh", "-c", f"echo started; {program}") as run:
+                run.until(lambda run=run: run.output.count("started") == 3, 60, "all have started")
+                run.signal(number)
+                self.assertEqual(run.finish(), [-number if number == signal.SIGKILL else 128 + number], run.output)
+
+    def test_the_second_signal_does_not_wait(self):
+        with self.loop("sh", "-c", "trap 'echo asked' TERM; echo started; while :; do sleep 1000; done") as run:
+            for said in "started", "asked":
+                run.until(lambda said=said: run.output.count(said) == 3, 60, said)
+                run.signal(signal.SIGINT)
+            self.assertEqual(run.finish(), [128 + signal.SIGINT], run.output)
+            self.assertNotIn("status 137", run.output)
+
+
 class Loop(LauncherCase):
+    def loop(self, *program: str, hosts: str = "node0,node1,node2", **variables: str):
+        return self.stage.run([EXAMPLES / "run-on.sh", hosts, *program], REACH="ip netns exec", **variables)
+
     def launch(self, size, threshold):
-        return self.stage.run([EXAMPLES / "run-on.sh", "node0,node1,node2,node3", "rondo", "bench", "-b", size, "-e", size,
-                               "--min-bandwidth", threshold], REACH="ip netns exec")
+        return self.loop(*bench(size, threshold), hosts="node0,node1,node2,node3")
 
 
 @one_end
@@ -30,8 +64,12 @@ class RunOn(Loop):
         """SIGTERM to the script ends every rank."""
         with self.launch(LONG, GOOD) as run:
             run.until_said(MEASURING)
-            run.terminate()
+            run.signal(signal.SIGTERM)
             self.assertEqual(run.finish(), [128 + signal.SIGTERM])
+
+
+class Silent(Ends, Loop):
+    pass
 
 
 class Names(Loop):

@@ -9,6 +9,7 @@ import unittest
 from case import QUICK, ROOT, VICTIM, LauncherCase, bench, empty, main, two_on_the_first
 from daemons import need_ssh, start_ssh
 from mpirun_test import MPICH, OPENMPI
+from run_on_test import Ends
 from stage import EXAMPLES, Run, on
 
 SECRET = {"RONDO_SECRET": "a secret that every rank has", "RONDO_RENDEZVOUS": "tcp://node0:29500"}
@@ -20,6 +21,43 @@ class SshCase(LauncherCase):
 
     def start(self, command: list, **variables: str) -> Run:
         return self.stage.run(on("node0", command), **variables)
+
+
+class Loop(SshCase):
+    def loop(self, *program: str, hosts: str = "node0,node1,node2", **variables: str) -> Run:
+        return self.start([EXAMPLES / "run-on.sh", hosts, *program], **variables)
+
+
+class RunOn(Ends, Loop):
+    def launch(self, size, threshold):
+        return self.loop(*bench(size, threshold))
+
+    def test_passed(self):
+        self.assertIn("on node2", self.check_passed(3))
+
+    def test_missed(self):
+        self.assertEqual(self.check_missed()[0], [1])
+
+    def test_killed(self):
+        self.assertEqual(self.check_killed(3, says=f"run-on.sh: rank {VICTIM} on node{VICTIM} ended with status 137\n"), [137])
+
+    @two_on_the_first
+    def test_two_ranks_on_the_first_host(self):
+        self.check_run(self.loop(*QUICK, hosts="node0,node0,node1,node1"), 4)
+
+
+class Silent(Loop):
+    """Both cases wait for timeouts of ssh, so they run at the same time."""
+
+    def test_a_silent_host(self):
+        first = self.stage.hosts["node0"]
+        nowhere = "lladdr 02:00:00:00:00:01 dev eth0 nud permanent"
+        with self.loop("sh", "-c", "echo started; exec sleep 1000", hosts="node1") as lost:
+            lost.until_said("started")
+            first.set_up("ip", [f"neigh replace {self.stage.hosts[name].address()} {nowhere}" for name in ("node1", "node2")])
+            with self.loop("true", hosts="node0,node2") as never:
+                for run, rank, host in (never, 1, "node2"), (lost, 0, "node1"):
+                    run.until_said(f"run-on.sh: rank {rank} on {host} ended with status 255, or the host was not reached", 60)
 
 
 class Mpirun:

@@ -242,10 +242,10 @@ class Run:
     def kill(self, rank: int) -> None:
         os.kill(self.ranks()[rank], signal.SIGKILL)
 
-    def terminate(self) -> None:
-        """Sends SIGTERM to the commands, not to what they have started."""
+    def signal(self, number: int) -> None:
+        """Sends a signal to the commands, not to what they have started."""
         for process in self._processes:
-            process.terminate()
+            process.send_signal(number)
 
     def close(self) -> None:
         for pid in self._pids():
