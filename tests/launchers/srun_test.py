@@ -5,7 +5,7 @@ Usage: srun_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import shutil
 
-from case import QUICK, ROOT, VICTIM, LauncherCase, empty, main, two_on_the_first
+from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, empty, main, two_on_the_first
 from daemons import need_slurm, start_slurm
 from mpirun_test import MPICH, OPENMPI
 from stage import EXAMPLES, Run, on
@@ -37,12 +37,10 @@ exit "${status%%:*}"
 
 
 class Sbatch(SlurmCase):
-    flags: list[str] = []
-
-    def launch(self, size, threshold):
+    def launch(self, size, threshold, *flags: str):
         log = self.stage.folder / "batch"
         log.unlink(missing_ok=True)
-        run = self.start(["sh", "-c", SUBMIT, log, "--nodes=3", *self.flags, EXAMPLES / "slurm.sbatch", "echo", JOB], BYTES=size, MIN_BANDWIDTH=threshold)
+        run = self.start(["sh", "-c", SUBMIT, log, "--nodes=3", *flags, EXAMPLES / "slurm.sbatch", "srun", "echo", JOB], BYTES=size, MIN_BANDWIDTH=threshold)
         run.logs.append(log)
         return run
 
@@ -56,6 +54,13 @@ class Sbatch(SlurmCase):
 
     def test_killed(self):
         self.assertEqual(self.check_killed(3, says=f"1: rondo bench: rank 1: .*lost rank {VICTIM}"), [128 + 9])
+
+    def test_one_rank_a_host_whatever_the_job_asks(self):
+        for flags, tasks in (["--ntasks-per-node=2"], 6), (["--ntasks=5"], 5), (["--ntasks=3", "--cpus-per-task=4"], 3):
+            with self.subTest(flags=flags):
+                output = self.check_run(self.launch(SHORT, GOOD, *flags), 3)
+                self.assertIn("rank 2 on node2", output)
+                self.assertEqual(output.count(JOB), tasks, output)
 
 
 class Srun(SlurmCase):
