@@ -23,10 +23,8 @@ MEASURING = "(GB/s)"
 VICTIM = 2
 
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
-# Whether ranks find each other with nothing set, and two ranks on the host of rank 0 whose name is a
-# loopback address there.
+# Whether ranks on several hosts find each other with nothing set.
 empty = unittest.skipUnless(False, "mpirun and srun over several hosts need variables")
-two_on_the_first = unittest.skipUnless(False, "two ranks on the host of rank 0 need its address in /etc/hosts")
 
 PROGRAM = ""
 

@@ -64,6 +64,13 @@ class Containerfile(unittest.TestCase):
         self.assertLessEqual(needed - {"libc6", "libgcc-s1"}, self.packages("rondo"))
 
 
+    def test_what_git_ignores_stays_out(self):
+        """Builds of this machine have gigabytes."""
+        left_out = {line.strip("/") for line in (ROOT / ".dockerignore").read_text().split()}
+        ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
+        self.assertLessEqual({".git"} | ignored, {line.removeprefix("**/") for line in left_out})
+
+
 class Page(unittest.TestCase):
     text = PAGE.read_text()
 

@@ -4,7 +4,7 @@ Usage: run_on_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import signal
 
-from case import GOOD, LONG, MEASURING, VICTIM, LauncherCase, bench, main, one_end
+from case import GOOD, LONG, MEASURING, QUICK, VICTIM, LauncherCase, bench, main, one_end
 from cases import drawn_of
 from stage import EXAMPLES
 
@@ -73,6 +73,10 @@ class Silent(Ends, Loop):
 
 
 class Names(Loop):
+    def test_two_ranks_on_the_first_host(self):
+        """The second finds rank 0 at the loopback address that their host's name has there."""
+        self.check_run(self.loop(*QUICK, hosts="node0,node0,node1"), 3)
+
     def test_an_address_that_is_listed_twice(self):
         """Rank 0 must not try to listen twice at one address."""
         with open("/etc/hosts") as names, open("/etc/netns/node0/hosts", "a") as table:

@@ -5,7 +5,7 @@ Usage: srun_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import shutil
 
-from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, empty, main, two_on_the_first
+from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, empty, main
 from daemons import need_slurm, start_slurm
 from mpirun_test import MPICH, OPENMPI
 from stage import EXAMPLES, Run, on
@@ -72,7 +72,6 @@ class Srun(SlurmCase):
     def test_a_secret_alone(self):
         self.check_kinds(("none", "pmi2", "pmix"), SPREAD, **SECRET)
 
-    @two_on_the_first
     def test_two_ranks_on_the_first_host(self):
         self.check_kinds(("none", "pmi2", "pmix"), TWO_EACH, **SECRET)
 

@@ -6,7 +6,7 @@ Usage: ssh_test.py PATH_OF_RONDO [unittest arguments]"""
 import shutil
 import unittest
 
-from case import QUICK, ROOT, VICTIM, LauncherCase, bench, empty, main, two_on_the_first
+from case import QUICK, ROOT, VICTIM, LauncherCase, bench, empty, main
 from daemons import need_ssh, start_ssh
 from mpirun_test import MPICH, OPENMPI
 from run_on_test import Ends
@@ -41,7 +41,6 @@ class RunOn(Ends, Loop):
     def test_killed(self):
         self.assertEqual(self.check_killed(3, says=f"run-on.sh: rank {VICTIM} on node{VICTIM} ended with status 137\n"), [137])
 
-    @two_on_the_first
     def test_two_ranks_on_the_first_host(self):
         self.check_run(self.loop(*QUICK, hosts="node0,node0,node1,node1"), 4)
 
@@ -69,7 +68,6 @@ class Mpirun:
     def test_missed(self):
         self.assertEqual(self.check_missed()[0], [1])
 
-    @two_on_the_first
     def test_two_ranks_on_the_first_host(self):
         self.check_placements((2, 2), (2, 1), **SECRET)
 

@@ -63,6 +63,10 @@ class Unit(unittest.TestCase):
         """Ranks that find no others say so before systemd ends them."""
         self.assertLess(int(variables_of_file()["RONDO_CONNECT_DEADLINE"]), int(settings()["TimeoutStartSec"]))
 
+    def test_it_stays_active(self):
+        """Otherwise each restart of a service that requires it would start it again, on one host alone."""
+        self.assertEqual((settings()["Type"], settings()["RemainAfterExit"]), ("oneshot", "yes"))
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed (Debian: systemd)")
     def test_systemd_reads_it(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ class Torchrun(LauncherCase):
         self.stage.secret(f"{SECRETS}/rondo")
         return self.stage.run(*(on(host, ["env", f"NODE_RANK={rank}", EXAMPLES / "torchrun.sh", "-b", size, "-e", size, "--min-bandwidth", threshold])
                                 for rank, host in enumerate(self.hosts)),
-                              TORCHRUN=TORCHRUN, NODES="2", MASTER=self.stage.hosts["node0"].address(), RANKS="2", RONDO_SECRET_FILE=f"{SECRETS}/rondo", OMP_NUM_THREADS="1")
+                              TORCHRUN=TORCHRUN, NODES="2", MASTER="node0", RANKS="2", RONDO_SECRET_FILE=f"{SECRETS}/rondo", OMP_NUM_THREADS="1")
 
     def test_passed(self):
         self.assertIn("ranks 2 to 3 on node1", self.check_passed())
