@@ -3,12 +3,16 @@
 /etc/hosts is Debian's.
 Usage: srun_test.py PATH_OF_RONDO [unittest arguments]"""
 
+import pathlib
+import re
 import shutil
+import subprocess
 
 from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, empty, main
 from daemons import need_slurm, start_slurm
 from mpirun_test import MPICH, OPENMPI
-from stage import EXAMPLES, Run, on
+from stage import EXAMPLES, HERE, Run, on
+from torchrun_test import FIND
 
 JOB = "the job itself runs"
 SECRET = {"RONDO_SECRET": "a secret that every rank has"}
@@ -87,6 +91,33 @@ class Srun(SlurmCase):
             if shutil.which(mpirun[0]):
                 with self.subTest(mpirun=mpirun[0]):
                     self.check_run(self.start(["salloc", "--quiet", *SPREAD, *mpirun, *QUICK], **ROOT), 3)
+
+
+class Torch(SlurmCase):
+    PROGRAM = """
+import torch, torch.distributed as dist
+dist.init_process_group("rondo")
+value = torch.ones(1)
+dist.all_reduce(value)
+print("the sum is", int(value), flush=True)
+dist.destroy_process_group()
+"""
+
+    def test_the_lines_of_the_page(self):
+        """Those of docs/launchers.md for PyTorch under srun, in an allocation of two nodes."""
+        found = subprocess.run(FIND, capture_output=True, text=True)
+        package = pathlib.Path(self.stage.program).parents[1] / "python"
+        if found.returncode != 0 or not list(package.glob("rondo/torch/_c.*.so")):
+            self.skipTest("there is no PyTorch with the backend to test with: ./dev setup --torch")
+        page = (EXAMPLES.parents[1] / "docs" / "launchers.md").read_text()
+        lines = re.search(r"\*\*PyTorch under srun\*\*(?:.+\n)+\n((?: {4}.+\n)+)", page)[1]
+        program = self.stage.folder / "train.py"
+        program.write_text(self.PROGRAM)
+        lines = lines.replace("python train.py", f"{found.stdout.strip()}/bin/python {program}").replace("node=4", "node=2")
+        with self.start(["salloc", "--quiet", *TWO_EACH, "bash", "-euc", lines], OMP_NUM_THREADS="1",
+                        PYTHONPATH=f"{package}:{HERE.parent / 'torch' / 'site'}") as run:
+            self.assertEqual(run.finish(), [0], run.output)
+            self.assertEqual(run.output.count("the sum is 4"), 4, run.output)
 
 
 if __name__ == "__main__":
