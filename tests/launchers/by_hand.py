@@ -12,16 +12,16 @@ import os
 import subprocess
 import sys
 
-from daemons import need_slurm, need_ssh, start_slurm, start_ssh
-from stage import MARK, Stage, enter, on
+from daemons import lacks_slurm, lacks_ssh, start_slurm, start_ssh
+from stage import MARK, Stage, enter, on, skip
 
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def main() -> int:
     enter()
-    need_ssh()
-    need_slurm()
+    if reason := lacks_ssh() or lacks_slurm():
+        skip(reason)
     status = 0
     stage = Stage(["node0", "node1", "node2"], os.path.abspath(sys.argv[1]), stand_ins=False)
     daemons = [start_ssh(stage), start_slurm(stage)]

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-from stage import MARK, Stage, end_with_parent, on, skip
+from stage import MARK, Stage, end_with_parent, on
 
 SSHD, KEYGEN = "/usr/sbin/sshd", "ssh-keygen"
 SLURM = ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/usr/bin/srun"]
@@ -62,23 +62,22 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=YES State
 """
 
 
-def need_root() -> None:
-    """Skips where root is that of a user namespace, which has no other users for the daemons."""
-    if os.geteuid() != 0 or int(pathlib.Path("/proc/self/uid_map").read_text().split()[2]) < 1 << 16:
-        skip("daemons of a host (sshd, slurmd, munged) need the machine's root")
+def lacks_root() -> str:
+    """Why there can be no daemons here, or nothing. Root of a user namespace has no other users, as whom
+    they run in part."""
+    if os.geteuid() == 0 and int(pathlib.Path("/proc/self/uid_map").read_text().split()[2]) >= 1 << 16:
+        return ""
+    return "daemons of a host (sshd, slurmd, munged) need the machine's root"
 
 
-def need_ssh() -> None:
-    need_root()
-    if not os.path.exists(SSHD) or shutil.which("ssh") is None:
-        skip("there is no sshd here (Debian: openssh-server, openssh-client)")
+def lacks_ssh() -> str:
+    there = os.path.exists(SSHD) and shutil.which("ssh")
+    return lacks_root() or ("" if there else "there is no sshd here (Debian: openssh-server, openssh-client)")
 
 
-def need_slurm() -> None:
-    need_root()
-    for program in SLURM:
-        if not os.path.exists(program):
-            skip(f"there is no {program} here (Debian: slurmctld, slurmd, slurm-client, munge)")
+def lacks_slurm() -> str:
+    there = all(map(os.path.exists, SLURM))
+    return lacks_root() or ("" if there else "there is no Slurm here (Debian: slurmctld, slurmd, slurm-client, munge)")
 
 
 class Daemons:

@@ -11,6 +11,8 @@ import tempfile
 import unittest
 
 from case import VICTIM, LauncherCase, main, one_end
+from cases import all_cases
+from daemons import lacks_ssh, start_ssh
 from stage import EXAMPLES, HERE, alias, skip
 
 try:
@@ -155,6 +157,7 @@ class MpiJob(LauncherCase):
     mpirun ends when a rank dies is the business of mpirun_test.py."""
 
     hosts = [*LauncherCase.hosts, "launcher"]
+    ssh = {"OMPI_MCA_plm_rsh_agent": str(HERE / "stand_ins" / "stand-in-ssh")}
 
     def launch(self, size, threshold):
         hostfile = self.stage.folder / "hostfile"
@@ -163,9 +166,7 @@ class MpiJob(LauncherCase):
         for host, name in zip(self.hosts, names):
             alias(host, name)
         template = pods.manifests(EXAMPLES / "mpijob.yaml")["MPIJob"]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
-        operator = {"K_MPI_JOB_ROLE": "launcher", "OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_default_hostfile": str(hostfile),
-                    # Stands for ssh.
-                    "OMPI_MCA_plm_rsh_agent": str(HERE / "stand_ins" / "stand-in-ssh")}
+        operator = {"K_MPI_JOB_ROLE": "launcher", "OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_default_hostfile": str(hostfile)} | self.ssh
         run = self.stage.run()
         run.start(pods.pod("launcher", template, operator, {"BYTES": size, "MIN_BANDWIDTH": threshold}))
         return run
@@ -175,6 +176,13 @@ class MpiJob(LauncherCase):
 
     def test_missed(self):
         self.assertEqual(self.check_missed()[0], [1])
+
+
+@unittest.skipUnless(all_cases(), "it starts ssh daemons: RONDO_TEST_CASES=all")
+@unittest.skipIf(lacks_ssh(), lacks_ssh())
+class MpiJobOverSsh(MpiJob):
+    daemons = [start_ssh]
+    ssh: dict[str, str] = {}
 
 
 if __name__ == "__main__":

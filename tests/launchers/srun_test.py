@@ -9,9 +9,9 @@ import shutil
 import subprocess
 
 from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, empty, main
-from daemons import need_slurm, start_slurm
+from daemons import lacks_slurm, start_slurm
 from mpirun_test import MPICH, OPENMPI
-from stage import EXAMPLES, HERE, Run, on
+from stage import EXAMPLES, HERE, Run, on, skip
 from torchrun_test import FIND
 
 JOB = "the job itself runs"
@@ -121,5 +121,6 @@ dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    need_slurm()
+    if lacks_slurm():
+        skip(lacks_slurm())
     main()

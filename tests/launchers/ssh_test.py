@@ -7,10 +7,10 @@ import shutil
 import unittest
 
 from case import QUICK, ROOT, VICTIM, LauncherCase, bench, empty, main
-from daemons import need_ssh, start_ssh
+from daemons import lacks_ssh, start_ssh
 from mpirun_test import MPICH, OPENMPI
 from run_on_test import Ends
-from stage import EXAMPLES, Run, on
+from stage import EXAMPLES, Run, on, skip
 
 SECRET = {"RONDO_SECRET": "a secret that every rank has", "RONDO_RENDEZVOUS": "tcp://node0:29500"}
 
@@ -21,6 +21,12 @@ class SshCase(LauncherCase):
 
     def start(self, command: list, **variables: str) -> Run:
         return self.stage.run(on("node0", command), **variables)
+
+
+def lose(stage, *names: str) -> None:
+    """What the first host sends to these goes nowhere from now on."""
+    stage.hosts["node0"].set_up("ip", [f"neigh replace {stage.hosts[name].address()} lladdr 02:00:00:00:00:01 dev eth0 nud permanent"
+                                       for name in names])
 
 
 class Loop(SshCase):
@@ -49,11 +55,9 @@ class Silent(Loop):
     """Both cases wait for timeouts of ssh, so they run at the same time."""
 
     def test_a_silent_host(self):
-        first = self.stage.hosts["node0"]
-        nowhere = "lladdr 02:00:00:00:00:01 dev eth0 nud permanent"
         with self.loop("sh", "-c", "echo started; exec sleep 1000", hosts="node1") as lost:
             lost.until_said("started")
-            first.set_up("ip", [f"neigh replace {self.stage.hosts[name].address()} {nowhere}" for name in ("node1", "node2")])
+            lose(self.stage, "node1", "node2")
             with self.loop("true", hosts="node0,node2") as never:
                 for run, rank, host in (never, 1, "node2"), (lost, 0, "node1"):
                     run.until_said(f"run-on.sh: rank {rank} on {host} ended with status 255, or the host was not reached", 60)
@@ -74,6 +78,16 @@ class Mpirun:
     @empty
     def test_nothing_is_set(self):
         self.check_placements((1, 1, 1), (2, 2), (1, 2, 1))
+
+    def test_a_limit_ends_what_a_silent_host_hangs(self):
+        """timeout, as the page says; ssh itself would wait for minutes."""
+        lose(self.stage, "node2")
+        try:
+            with self.start(["timeout", "--kill-after=5", "5", *self.command((1, 1, 1), []), *bench()], **ROOT) as run:
+                self.assertIn(run.end(60), ([124], [128 + 9], [-9]), run.output)
+                run.until(lambda: not run.ranks(), 30, "the ranks end")
+        finally:
+            self.stage.hosts["node0"].set_up("ip", [f"neigh del {self.stage.hosts['node2'].address()} dev eth0"])
 
     def check_placements(self, *placements: tuple[int, ...], **variables: str) -> None:
         for placement in placements:
@@ -116,5 +130,6 @@ class Mpich(Mpirun, SshCase):
 
 
 if __name__ == "__main__":
-    need_ssh()
+    if lacks_ssh():
+        skip(lacks_ssh())
     main()

@@ -207,8 +207,13 @@ class Run:
     def finish(self, seconds: float = SECONDS) -> list[int]:
         """Waits for the end of the commands, then of everything that they have started. Returns the
         exit statuses of the commands."""
-        self.until(self._has_ended, seconds, "the launcher ends")
+        statuses = self.end(seconds)
         self.until(lambda: not self._pids(), 30, "all that the launcher has started ends")
+        return statuses
+
+    def end(self, seconds: float = SECONDS) -> list[int]:
+        """Waits for the end of the commands alone, and returns their exit statuses."""
+        self.until(self._has_ended, seconds, "the launcher ends")
         return [process.returncode for process in self._processes]
 
     def _pids(self) -> dict[int, dict[str, str]]:
