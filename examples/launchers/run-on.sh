@@ -51,6 +51,7 @@ export RONDO_RANK=$1
   $(printf '%q ' "${@:2}") </dev/null &
   program=\$!
   { cat; kill -TERM -- -\$program; sleep 5; kill -KILL -- -\$program; } >/dev/null 2>&1 &
+  set +m # otherwise wait also returns when the program is stopped
   status=0
   wait \$program 2>/dev/null || status=\$?
   kill -KILL -- -\$! -\$program 2>/dev/null

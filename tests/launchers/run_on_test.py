@@ -31,6 +31,11 @@ class Ends:
                 run.signal(number)
                 self.assertEqual(run.finish(), [-number if number == signal.SIGKILL else 128 + number], run.output)
 
+    def test_a_program_that_is_stopped_goes_on(self):
+        continues = "(until grep -q '^State:.*stopped' /proc/$$/status; do sleep 0.01; done; kill -CONT $$) & kill -STOP $$; wait; exit 7"
+        with self.loop("sh", "-c", continues) as run:
+            self.assertEqual(run.finish(), [7], run.output)
+
     def test_the_second_signal_does_not_wait(self):
         with self.loop("sh", "-c", "trap 'echo asked' TERM; echo started; while :; do sleep 1000; done") as run:
             for said in "started", "asked":
