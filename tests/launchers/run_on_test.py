@@ -6,7 +6,7 @@ import signal
 
 from case import GOOD, LONG, MEASURING, QUICK, VICTIM, LauncherCase, bench, main, one_end
 from cases import drawn_of
-from stage import EXAMPLES
+from stage import EXAMPLES, on
 
 
 class Ends:
@@ -81,6 +81,14 @@ class Names(Loop):
     def test_two_ranks_on_the_first_host(self):
         """The second finds rank 0 at the loopback address that their host's name has there."""
         self.check_run(self.loop(*QUICK, hosts="node0,node0,node1"), 3)
+
+    def test_localhost_on_the_first_host(self):
+        """As in a file of variables that names rank 0 on all hosts but its own."""
+        run = self.stage.run()
+        for rank, address in enumerate(("localhost", "node0")):
+            run.start(on(f"node{rank}", QUICK), RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR=address, MASTER_PORT="29500",
+                      RONDO_SECRET="a secret that every rank has")
+        self.check_run(run, 2)
 
     def test_an_address_that_is_listed_twice(self):
         """Rank 0 must not try to listen twice at one address."""
