@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 
-from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, empty, main
+from case import GOOD, QUICK, ROOT, SHORT, VICTIM, LauncherCase, main
 from daemons import lacks_slurm, start_slurm
 from mpirun_test import MPICH, OPENMPI
 from stage import EXAMPLES, HERE, Run, on, skip
@@ -79,12 +79,10 @@ class Srun(SlurmCase):
     def test_two_ranks_on_the_first_host(self):
         self.check_kinds(("none", "pmi2", "pmix"), TWO_EACH, **SECRET)
 
-    @empty
     def test_nothing_is_set(self):
         for flags in SPREAD, TWO_EACH:
             self.check_kinds(("pmi2", "pmix"), flags)
 
-    @empty
     def test_mpirun_in_an_allocation(self):
         """mpirun starts its daemons with srun, so that ranks see the variables of both."""
         for mpirun in [OPENMPI, "--bind-to", "none"], [MPICH]:

@@ -6,7 +6,7 @@ Usage: ssh_test.py PATH_OF_RONDO [unittest arguments]"""
 import shutil
 import unittest
 
-from case import QUICK, ROOT, VICTIM, LauncherCase, bench, empty, main
+from case import QUICK, ROOT, VICTIM, LauncherCase, bench, main
 from daemons import lacks_ssh, start_ssh
 from mpirun_test import MPICH, OPENMPI
 from run_on_test import Ends
@@ -75,7 +75,6 @@ class Mpirun:
     def test_two_ranks_on_the_first_host(self):
         self.check_placements((2, 2), (2, 1), **SECRET)
 
-    @empty
     def test_nothing_is_set(self):
         self.check_placements((1, 1, 1), (2, 2), (1, 2, 1))
 
@@ -122,7 +121,6 @@ class Mpich(Mpirun, SshCase):
     def test_killed(self):
         self.check_killed(3, says=f"RUNNING AT node{VICTIM}|lost rank {VICTIM}")
 
-    @empty
     def test_a_port_in_place_of_a_descriptor(self):
         """Hydra names the port of its proxy, and ranks connect to it."""
         command = self.command((2, 2), [])
