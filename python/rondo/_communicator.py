@@ -269,7 +269,7 @@ class Communicator:
     def statistics(self) -> Statistics:
         """Counters since connect()."""
         *counters, late_ranks = self._core.statistics()
-        return Statistics(*counters, tuple(LateRank(*one) for one in late_ranks))
+        return Statistics._make((*counters, tuple(LateRank(*one) for one in late_ranks)))
 
     def constants(self) -> PlanConstants:
         """The planner's constants: the defaults, measured, from a file, or those of connect()."""

@@ -98,45 +98,6 @@ class Life(NormTest):
         x = torch.arange(12.0).view(4, 3)
         self.assertTrue(torch.equal(layer(x), wanted(x)))
 
-    def test_convert(self):
-        shared = nn.BatchNorm1d(4)
-        model = nn.Sequential(nn.BatchNorm2d(3, eps=0.5, momentum=None), nn.Sequential(shared, nn.ReLU()),
-                              shared, nn.BatchNorm1d(2, affine=False),
-                              nn.BatchNorm1d(2, track_running_stats=False),
-                              nn.BatchNorm1d(2, bias=False), nn.InstanceNorm1d(2))  # fmt: skip
-        model[0].qconfig = "as it was"
-        model[1].eval()
-        kept = dict(model.named_parameters(remove_duplicate=False))
-        kept.update(model.named_buffers(remove_duplicate=False))
-        keys = list(model.state_dict())
-        metadata = copy.deepcopy(model.state_dict()._metadata)
-        self.assertIs(convert_sync_batchnorm(model), model)
-        found = dict(model.named_parameters(remove_duplicate=False))
-        found.update(model.named_buffers(remove_duplicate=False))
-        self.assertEqual(kept.keys(), found.keys())
-        for name, value in kept.items():
-            self.assertIs(found[name], value)
-        self.assertEqual(list(model.state_dict()), keys)
-        self.assertEqual(model.state_dict()._metadata, metadata)
-        self.assertEqual([type(child) for child in model[:4]],
-                         [SyncBatchNorm, nn.Sequential, SyncBatchNorm, SyncBatchNorm])  # fmt: skip
-        self.assertIs(model[1][0], model[2])
-        self.assertEqual((model[0].eps, model[0].momentum, model[0].qconfig), (0.5, None, "as it was"))
-        self.assertEqual((model[0].training, model[2].training), (True, False))
-        self.assertEqual((model[0].name, model[1][0].name), ("0", "1.0"))
-        self.assertFalse(model[3].affine or model[4].track_running_stats)
-        self.assertIsNone(model[5].bias)
-        self.assertNotIsInstance(model[0], nn.SyncBatchNorm)
-        layer = nn.BatchNorm1d(2)
-        converted = convert_sync_batchnorm(layer)
-        self.assertIsInstance(converted, SyncBatchNorm)
-        self.assertIs(converted.weight, layer.weight)
-        again = convert_sync_batchnorm(nn.Sequential(converted))[0]
-        self.assertEqual((type(again), again.name), (SyncBatchNorm, "0"))
-        with self.assertRaisesRegex(ValueError, "layer 0 has no shape yet"):
-            convert_sync_batchnorm(nn.Sequential(nn.LazyBatchNorm1d()))
-        repr(converted)
-
     @on_ranks(2)
     def test_copies(self):
         group = dist.new_group([0, 1])

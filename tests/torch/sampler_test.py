@@ -51,6 +51,8 @@ class Sampler(unittest.TestCase):
                             ours = ShardedSampler(range(samples), size, rank, drop_last=drop_last)
                             self.assertEqual(len(ours), max(0, len(theirs)))
                             self.assertEqual(ours.num_samples, len(list(ours)))
+                            self.assertEqual(ours.total_size, max(0, theirs.total_size))
+                            self.assertLessEqual(vars(theirs).keys() - {"epoch"}, vars(ours).keys())
 
     def test_padding_and_what_is_left_out(self):
         for samples in (1, 2, 7, 8, 9, 64):
@@ -64,6 +66,7 @@ class Sampler(unittest.TestCase):
                 uneven = samplers(samples, size, uneven=True)
                 self.assertEqual(sorted(sum(map(list, uneven), [])), list(range(samples)))
                 self.assertEqual([each.padding for each in uneven], [0] * size)
+                self.assertEqual({each.total_size for each in uneven}, {samples})
 
     def test_epochs_and_seeds(self):
         orders = set()
@@ -75,6 +78,14 @@ class Sampler(unittest.TestCase):
                 orders.add(tuple(sampler))
                 self.assertEqual(tuple(sampler), tuple(sampler))
         self.assertEqual(len(orders), 9)
+
+    def test_frameworks_know_it(self):
+        """They deal samples to ranks once more, unless the sampler is a DistributedSampler."""
+        [sampler] = samplers(50, 1)
+        self.assertIsInstance(sampler, DistributedSampler)
+        sampler.resume((3, 20))
+        sampler.epoch = 3  # as some do
+        self.assertEqual((sampler.epoch, len(sampler), sampler.total_size), (3, 50, 50))
 
     def test_resume_with_another_number_of_ranks(self):
         [alone] = samplers(103, 1, seed=2)

@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import atexit
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from rondo.torch import _c
+from rondo.torch.convert import (
+    convert_sync_batchnorm,
+    replace_torch_sync_batchnorm,
+    revert_sync_batchnorm,
+)
 from rondo.torch.sharded_sampler import ShardedSampler
-from rondo.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
+from rondo.torch.sync_batch_norm import SyncBatchNorm
 
-__all__ = ["ShardedSampler", "SyncBatchNorm", "convert_sync_batchnorm", "register"]
+__all__ = [
+    "ShardedSampler",
+    "SyncBatchNorm",
+    "convert_sync_batchnorm",
+    "register",
+    "replace_torch_sync_batchnorm",
+    "revert_sync_batchnorm",
+]
 
 
 def _lend_memory_to_ddp() -> None:
@@ -31,7 +44,7 @@ def _lend_memory_to_ddp() -> None:
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
 
 
-def _create(opts, pg_options):
+def _create(opts: Any, pg_options: object) -> _c.Backend:
     if pg_options is not None:
         raise TypeError(
             f"the backend rondo takes no pg_options and got {type(pg_options).__name__}: set "

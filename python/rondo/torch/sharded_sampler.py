@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import Sampler
+from torch.utils.data import DistributedSampler
 
 from rondo import _core
 
@@ -26,7 +26,7 @@ class Position(NamedTuple):
 torch.serialization.add_safe_globals([Position])  # torch.load() takes it from a checkpoint
 
 
-class ShardedSampler(Sampler[int]):
+class ShardedSampler(DistributedSampler[int]):
     """Deals the samples of a data set to ranks, in place of torch's DistributedSampler.
 
         sampler = ShardedSampler(dataset)
@@ -35,8 +35,9 @@ class ShardedSampler(Sampler[int]):
             sampler.set_epoch(epoch)
             for batch in loader: ...
 
-    It takes the arguments of DistributedSampler, has its attributes, and yields len(self) indices
-    from 0 to len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch
+    It is a DistributedSampler, so frameworks that deal samples to ranks leave its loaders alone. It
+    takes the same arguments, has the same attributes, and yields len(self) indices from 0 to
+    len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch
     alone: not on the number of ranks, the machine, or torch. Position p of it belongs to rank
     p % num_replicas. So the k-th batches of all ranks are together the k-th batch of one process.
 
@@ -73,7 +74,7 @@ class ShardedSampler(Sampler[int]):
             )
         if drop_last and uneven:
             raise ValueError("ShardedSampler takes drop_last or uneven, not both")
-        self.dataset = dataset
+        self.dataset = dataset  # type: ignore[assignment]  # torch asks for a Dataset
         self.num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
         self.rank = dist.get_rank() if rank is None else rank
         self.shuffle = shuffle
@@ -81,18 +82,16 @@ class ShardedSampler(Sampler[int]):
         self.drop_last = drop_last
         self.uneven = uneven
         self._samples = len(dataset)
-        self._start = Position(0, 0)
-        self._remaining = self._dealer().size()
+        self._go_to(Position(0, 0))
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration deals."""
+        """The epoch that the next iteration deals. Assigning to it is set_epoch()."""
         return self._start.epoch
 
-    @property
-    def num_samples(self) -> int:
-        """As len(self)."""
-        return self._remaining
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
 
     @property
     def padding(self) -> int:
@@ -100,7 +99,7 @@ class ShardedSampler(Sampler[int]):
         if self.drop_last or self.uneven:
             return 0
         left = self._samples - self._start.taken
-        return int(self._remaining > 0 and (self._remaining - 1) * self.num_replicas + self.rank >= left)
+        return int(self.num_samples > 0 and (self.num_samples - 1) * self.num_replicas + self.rank >= left)
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the order of the next iterations, from the beginning of the epoch.
@@ -116,9 +115,9 @@ class ShardedSampler(Sampler[int]):
         The program counts them, because a DataLoader takes samples ahead. Save the position of rank
         0 with the checkpoint. It holds for all ranks if their batches have equal sizes.
         """
-        if not 0 <= taken <= self._remaining:
-            raise ValueError(f"taken is {taken}: this rank has {self._remaining} samples")
-        if taken == self._remaining:
+        if not 0 <= taken <= self.num_samples:
+            raise ValueError(f"taken is {taken}: this rank has {self.num_samples} samples")
+        if taken == self.num_samples:
             return Position(self.epoch, self._samples)
         return Position(self.epoch, self._start.taken + taken * self.num_replicas)
 
@@ -133,24 +132,22 @@ class ShardedSampler(Sampler[int]):
         self._go_to(Position(_natural("epoch", epoch), _natural("taken", taken)))
 
     def __len__(self) -> int:
-        return self._remaining
+        return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
-        dealer = self._dealer()
+        dealer = self._dealer(self._start)
         while indices := dealer.next(AT_ONCE)[0]:
             yield from indices
 
     def _go_to(self, start: Position) -> None:
-        before, self._start = self._start, start
-        try:
-            self._remaining = self._dealer().size()
-        except ValueError:
-            self._start = before
-            raise
+        self.num_samples = self._dealer(start).size()  # raises before anything changes
+        self._start = start
+        left = self._samples - start.taken
+        self.total_size = left if self.uneven else self.num_samples * self.num_replicas
 
-    def _dealer(self) -> _core.Sampler:
-        """Makes Rondo's sampler, where this one starts. Each iteration makes its own, so that this
-        object can be copied and pickled."""
+    def _dealer(self, start: Position) -> _core.Sampler:
+        """Makes Rondo's sampler. Each iteration makes its own, so that this object can be copied and
+        pickled."""
         dealer = _core.Sampler(
             self._samples,
             self.rank,
@@ -160,7 +157,7 @@ class ShardedSampler(Sampler[int]):
             self.drop_last,
             self.uneven,
         )
-        dealer.resume(*self._start)
+        dealer.resume(*start)
         return dealer
 
 

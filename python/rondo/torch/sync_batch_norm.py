@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parameter import is_lazy
 
 from rondo.torch import _c
 
@@ -31,51 +32,57 @@ class SyncBatchNorm(_BatchNorm):
 
     def __init__(
         self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=True,
-        track_running_stats=True,
-        process_group=None,
-        device=None,
-        dtype=None,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: dist.ProcessGroup | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         *,
-        bias=True,
-        name="",
-    ):
+        bias: bool = True,
+        name: str = "",
+    ) -> None:
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype
         )
         if affine and not bias:
             self.register_parameter("bias", None)
+        self._begin(process_group, name)
+
+    def _begin(self, group: dist.ProcessGroup | None, name: str) -> None:
+        """Adds what the layer has besides BatchNorm."""
         self.name = name
-        self.process_group = process_group
+        self.process_group = group
         self._rondo = _Rondo()
+        # torch.fx asks layers for it, and takes those of torch.nn into its graphs as they are.
+        self.__module__ = "torch.nn.modules.batchnorm"
 
     @property
-    def process_group(self):
+    def process_group(self) -> dist.ProcessGroup | None:
         """The group over which statistics are taken. None: the default group."""
         return self._group.group
 
     @process_group.setter
-    def process_group(self, group):
+    def process_group(self, group: dist.ProcessGroup | None) -> None:
         self._group = _Group(group)
 
-    def _who(self):
+    def _who(self) -> str:
         """The layer in messages: "rank 1: layer stem"."""
         return f"rank {dist.get_rank()}: layer {self.name or type(self).__name__}"
 
-    def _check_input_dim(self, input):
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
         if input.size(1) == 0:
             raise ValueError("SyncBatchNorm number of input channels should be non-zero")
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return self._train(input) if self.training else super().forward(input)
 
-    @torch._disable_dynamo  # torch.compile cannot look into Rondo
-    def _train(self, input):
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compile cannot look into Rondo
+    def _train(self, input: Tensor) -> Tensor:
         group = self._others()
         if group is None:
             return super().forward(input)
@@ -95,17 +102,18 @@ class SyncBatchNorm(_BatchNorm):
         if torch.is_grad_enabled() and any(
             tensor is not None and tensor.requires_grad for tensor in (input, self.weight, self.bias)
         ):
-            return _SyncBatchNorm.apply(input, self.weight, self.bias, norm, settings)
+            output: Tensor = _SyncBatchNorm.apply(input, self.weight, self.bias, norm, settings)
+            return output
         return norm.forward(input, self.weight, self.bias, *settings, False)[0]
 
-    def _others(self):
+    def _others(self) -> dist.ProcessGroup | None:
         """The group, if there are others in it."""
         if not (dist.is_available() and dist.is_initialized()):
             return None
         group = self._group.get(self)
         return group if group.size() > 1 else None
 
-    def _check_input(self, input):
+    def _check_input(self, input: Tensor) -> None:
         self._check_input_dim(input)
         if input.device.type not in ("cpu", "cuda"):
             raise ValueError(
@@ -121,7 +129,14 @@ class SyncBatchNorm(_BatchNorm):
 
 class _SyncBatchNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, input, weight, bias, norm, settings):
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        norm: _c.Norm,
+        settings: tuple[Tensor | None, Tensor | None, float | None, int, float],
+    ) -> Tensor:
         output, kept, ctx.norm_pass, token = norm.forward(input, weight, bias, *settings, True)
         ctx.types = [None if tensor is None else tensor.dtype for tensor in (weight, bias)]
         ctx.save_for_backward(kept, token)
@@ -129,7 +144,7 @@ class _SyncBatchNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         input, token = ctx.saved_tensors
         wants_input, *wants = ctx.needs_input_grad[:3]
         types = [dtype if wanted else None for dtype, wanted in zip(ctx.types, wants)]
@@ -140,10 +155,13 @@ class _SyncBatchNorm(torch.autograd.Function):
 class _Rondo:
     """What a module has in Rondo: made for one process group, and never copied with the module."""
 
-    def __init__(self):
-        self._made, self._for = {}, None  # _made: by type of device
+    def __init__(self) -> None:
+        self._made: dict[str, _c.Norm] = {}  # by type of device
+        self._for: weakref.ref[dist.ProcessGroup] | None = None
 
-    def norm(self, group, layer, device):
+    def norm(
+        self, group: dist.ProcessGroup, layer: SyncBatchNorm, device: torch.device
+    ) -> _c.Norm:
         if self._for is None or self._for() is not group:
             self._made = {}
             self._for = weakref.ref(group)  # a group that has gone must not be kept
@@ -159,21 +177,21 @@ class _Rondo:
             self._made[device.type] = _c.Norm(backend, layer.name or type(layer).__name__, layer._who())
         return self._made[device.type]
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Rondo:
         return _Rondo()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _Rondo, ()
 
 
 class _Group:
     """The process group of a module. Copies of the module share it; a file cannot hold it."""
 
-    def __init__(self, group, lost=None):
+    def __init__(self, group: dist.ProcessGroup | None, lost: str | None = None) -> None:
         self.group = group
         self._lost = lost
 
-    def get(self, layer):
+    def get(self, layer: SyncBatchNorm) -> dist.ProcessGroup:
         if self._lost is not None:
             raise RuntimeError(
                 f"{layer._who()} was saved with the process group {self._lost}, which a file cannot "
@@ -187,62 +205,11 @@ class _Group:
             )
         return group
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Group:
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         lost = self._lost
         if self.group is not None:
             lost = getattr(self.group, "group_name", None) or "given to it"
         return _Group, (None, lost)
-
-
-def convert_sync_batchnorm(module, process_group=None):
-    """Replaces all BatchNorm layers of a module by SyncBatchNorm layers, which keep their parameters
-    and buffers, and are named as in module.named_modules().
-
-    Returns the module, or, if it is a BatchNorm layer itself, the new layer. Call it before DDP, on
-    all ranks.
-    """
-    return _convert(module, "", process_group, {})
-
-
-def _convert(module, name, group, done):
-    if id(module) in done:
-        return done[id(module)]
-    converted = module
-    if isinstance(module, _BatchNorm):
-        converted = _like(module, name, group)
-    done[id(module)] = converted
-    for child_name, child in list(module._modules.items()):
-        if child is not None:
-            path = f"{name}.{child_name}" if name else child_name
-            converted.add_module(child_name, _convert(child, path, group, done))
-    return converted
-
-
-def _like(module, name, group):
-    if any(is_lazy(value) for value in (*module.parameters(False), *module.buffers(False))):
-        raise ValueError(
-            f"layer {name or type(module).__name__} has no shape yet: run a batch through the module "
-            "before convert_sync_batchnorm"
-        )
-    converted = SyncBatchNorm(
-        module.num_features,
-        module.eps,
-        module.momentum,
-        module.affine,
-        module.track_running_stats,
-        group,
-        device="meta",
-        bias=module.bias is not None,
-        name=name,
-    )
-    for key in ("weight", "bias"):
-        setattr(converted, key, getattr(module, key))
-    for key in ("running_mean", "running_var", "num_batches_tracked"):
-        setattr(converted, key, getattr(module, key))
-    converted.training = module.training
-    if hasattr(module, "qconfig"):
-        converted.qconfig = module.qconfig
-    return converted
