@@ -230,16 +230,17 @@ declare -A parts=(
   [gpu]="all cases of the suites gpu and device over the fake CUDA driver, and ./dev gpu --fake"
   [hosts]="all cases between hosts (network namespaces)"
   [launchers]="all cases with launchers: real Slurm, mpirun over real ssh daemons, torchrun"
+  [frameworks]="frameworks that use PyTorch, in an environment of 0.9 GB"
   [fuzz]="every decoder fuzzed, five minutes in all"
   [soak]="random calls and cycles for five minutes, and rounds of faults"
   [install]="installed library, subproject, wheel"
   [one-core]="the set change on one core"
   [mutants]="defects put in on purpose, which the tests must find"
 )
-part_order=(plain asan tsan lint unprivileged rdma gpu hosts launchers fuzz soak install one-core mutants)
+part_order=(plain asan tsan lint unprivileged rdma gpu hosts launchers frameworks fuzz soak install one-core mutants)
 # Suites that are not in the part plain. The suite install also has the test of the wheel, from
 # tests/python.
-apart=(gpu device hosts launchers fuzz soak install vm mutants)
+apart=(gpu device hosts launchers frameworks fuzz soak install vm mutants)
 
 run_suites() {
   case_set=all suites=("$@") again="$longer./dev test --all"
@@ -272,6 +273,11 @@ part_hosts() { run_suites hosts; }
 part_launchers() {
   need_daemons "${launchers_packages[@]}"
   run_suites launchers
+}
+part_frameworks() {
+  # Without a network the tests are skipped.
+  setup --frameworks || true
+  run_suites frameworks
 }
 part_fuzz() { fuzz 300; }
 part_soak() {
