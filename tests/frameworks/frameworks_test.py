@@ -175,7 +175,7 @@ def train():
     check(list(ShardedSampler(dataset)))
 """
         code = snippet("Ray Train")
-        self.run_program(BEFORE + train + "import ray\nray.init(num_cpus=2, include_dashboard=False)\n" + code, launcher=False, RAY_USAGE_STATS_ENABLED="0")
+        self.run_program(BEFORE + train + "import ray\nray.init(num_cpus=2, include_dashboard=False, _temp_dir=os.getcwd())\n" + code, launcher=False, RAY_USAGE_STATS_ENABLED="0")
 
     @needs("pyspark")
     def test_spark(self):
