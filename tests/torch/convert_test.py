@@ -40,6 +40,10 @@ class Renamed(nn.BatchNorm1d):
     pass
 
 
+class Derived(nn.SyncBatchNorm):
+    pass
+
+
 def small_model():
     torch.manual_seed(2)
     return nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
@@ -84,8 +88,10 @@ class Convert(RankTest):
         self.assertEqual([type(layer) for layer in model.modules()], kinds)
         self.assertEqual(vars(model[6])["process_group"], "another")
         self.assertNotIn("name", vars(model[0]))
-        layer = nn.BatchNorm1d(2)
-        self.assertIs(type(convert_sync_batchnorm(layer)), SyncBatchNorm)
+        self.assertIs(type(convert_sync_batchnorm(nn.BatchNorm1d(2))), SyncBatchNorm)
+        layer = convert_sync_batchnorm(Derived(2, process_group="its own"), class_for={Derived: SyncBatchNorm})
+        revert_sync_batchnorm(layer)
+        self.assertEqual((type(layer), layer.process_group), (Derived, "its own"))
 
     @on_ranks(2)
     def test_hooks(self):
@@ -192,9 +198,6 @@ class Convert(RankTest):
 
         def lightning(features):
             return nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, features), nn.BatchNorm1d(features)))
-
-        class Derived(nn.SyncBatchNorm):
-            pass
 
         for make in (detectron, lightning):
             replace_torch_sync_batchnorm()

@@ -81,14 +81,14 @@ def revert_sync_batchnorm(module: _Module) -> _Module:
         if type(layer) is not now:
             raise ValueError(
                 f"{_words(layer, name)} and was made as {now.__name__}: revert_sync_batchnorm does not "
-                "know what to make of it; undo that change before, or give it a class by hand"
+                "know what to make of it; undo that change before"
             )
     for layer, _, (was, _) in layers:
         group = layer.process_group
         for attribute in ("name", "_group", "_rondo", "_classes", "__module__"):
             vars(layer).pop(attribute, None)
         layer.__class__ = was
-        if was is nn.SyncBatchNorm:
+        if issubclass(was, nn.SyncBatchNorm):
             layer.process_group = group
     return module
 
