@@ -159,11 +159,14 @@ class Secrets(HostCase):
     def test_no_host_has_one(self):
         first, second = self.join({0: None, 1: None})
         self.assertIn("missing: rank 1", first)
+        # It hears of rank 1 at once, and not at the deadline alone.
+        self.assertIn("rank 0 turned away a connection from 10.77.0.2: it is on another host", first)
         self.assertIn("set RONDO_SECRET to the same text on all ranks", second)
 
     def test_one_host_has_none(self):
         first, second = self.join({0: "a secret of the job", 1: None})
         self.assertIn("missing: rank 1", first)
+        self.assertRegex(first, r"rank 0 turned away rank 1 from 10\.77\.0\.2:\d+: a job secret is needed")
         self.assertIn("RONDO_SECRET", second)
 
     def test_one_host_has_another(self):
