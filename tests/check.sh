@@ -41,7 +41,7 @@ meson_test() {
     ${times:+--wrapper "$(printf '%q ' "$PWD/tests/times.py" "$times")"} "${@:3}" {lock}>&- || true
 }
 
-# refuse_beside FOLDER: tests must not build what another run tests.
+# refuse_beside FOLDER: nothing may be built that another run tests.
 refuse_beside() {
   [[ -f $1/.tests.lock ]] || return 0
   flock --nonblock "$1/.tests.lock" true || fail "tests of $1 are running; wait for their end"
@@ -80,7 +80,6 @@ run_tests() {
 build_tests() {
   local targets=()
   # A caller that looks at the status switches off set -e in here.
-  refuse_beside build
   setup || return 1
   switch_on tests || return 1
   configure build || return 1
@@ -130,6 +129,7 @@ unprivileged() {
 # times as long as lld. At -O1 tests that compute much take a third of their time at -O0; meson.build
 # says which programs are optimized. A folder that was set up without lld is made again.
 configure_sanitized() {
+  refuse_beside "$1"
   if [[ -f $1/build.ninja ]] && ! grep -q fuse-ld=lld "$1/build.ninja"; then rm -rf "$1"; fi
   CXX="$(cached clang++)" CXX_LD=lld configure "$@" -Db_lundef=false -Dbench=false -Doptimization=1 -Ddebug=false \
     -Dcpp_args='-g1 -fno-omit-frame-pointer'
@@ -170,7 +170,6 @@ sanitize() {
     # Targets may have been added since.
     ninja -C "build-$name" build.ninja >/dev/null || return 1
     targets=()
-    refuse_beside "build-$name"
     if ((${#tests[@]})); then
       python tests/suites.py named "build-$name" "$case_set" "${tests[@]}" >/dev/null || return 1
       mapfile -t targets < <(words_of "${tests[@]}" | xargs -rd '\n' python tests/suites.py targets "build-$name" "$case_set")
