@@ -149,7 +149,13 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
   add_bench_flags(*command, *flags);
   command->footer(
       "Without a launcher it starts its ranks on this host. Under mpirun, srun, torchrun or\n"
-      "rondo run it joins the ranks that these started. The flags are those of nccl-tests.\n"
+      "rondo run it joins the ranks that these started. The flags are those of nccl-tests. Those "
+      "of\n"
+      "its flags that choose nothing here (-t, -g, -z, -a, -N, -p, -G, -C, -R, -S, -M, -y, -u, "
+      "-I,\n"
+      "-K, -x, -D) are accepted with the value that says what Rondo does, as in -g 1 -z 1 -a 3; "
+      "any\n"
+      "other is refused, with the reason.\n"
       "Exit status: 0 fine, 1 wrong elements, a row below --min-bandwidth or above --max-latency,\n"
       "2 bad input, 3 the ranks failed or the output could not be written, 128 + n signal n ended\n"
       "it, 141 the reader of the output closed it.\n"

@@ -20,7 +20,7 @@ std::vector<std::string> commands_of(const CLI::App& app) {
 std::vector<std::string> flags_of(const CLI::App& command, bool each_alone) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
-    if (!option->nonpositional()) continue;
+    if (!option->nonpositional() || option->get_group().empty()) continue;
     const std::string all = option->get_name(false, true);
     if (!each_alone)
       names.push_back(all);

@@ -97,6 +97,22 @@ class Bench(unittest.TestCase):
         result = self.bench("-b", 8, "-e", 100, "-f", 4, "--ranks", 2, *QUICK)
         self.assertEqual([row[0] for row in rows(result.stdout)][::2], ["8", "32"])
 
+    def test_command_lines_of_nccl_tests(self):
+        """What they say about how to measure must be what happens here."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            result = self.bench(*"-b 8 -e 1K -f 2 -g 1 -t 1 -n 2 -w 1 -c 1 -d float -o sum -z 1 -a 3 -N 1 -p 1 -G 0 -C 0 -R 0 -T 60 -S 0".split(),
+                                "--ranks", 2, "--no-ceiling", "--memory_report=0", "-J", path)
+            self.assertEqual([row["size"] for row in cells(result.stdout)][::2], ["8", "16", "32", "64", "128", "256", "512", "1024"])
+            self.assertEqual(len(json.loads(path.read_text())["results"]), 16)
+        for words, why in {"-g 8": "start more ranks with --ranks", "--nthreads 2": "-t 2: a rank is a process", "-z 0": "waits for its calls", "-a 1": "slowest rank",
+                           "-N 0": "--seconds 1h", "-p 2": "join", "-G 5": "CUDA graph", "-C 1": "when the result is there", "-R 2": "--allocate takes",
+                           "-S 1": "--jsonl", "-M 1": "memory", "-y 1": "stream", "-u 3": "aligned", "-I 1": "percentiles", "-K 1": "--warmup_iters",
+                           "-x 2": "NCCL", "-D 1": "--algorithm direct", "-T 0": "--deadline 0: give a whole number from 1"}.items():
+            result = rondo("bench", *words.split())
+            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), words)
+            self.assertIn(why, result.stderr)
+
     def test_a_killed_rank_ends_the_others(self):
         process = subprocess.Popen([RONDO, "bench", "--ranks", "3", "-b", "64", "-e", "64", "-n", "1000000"], text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())

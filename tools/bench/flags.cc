@@ -65,7 +65,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--interfaces", flags.interfaces,
       "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but "
       "eth3");
-  add("--json", flags.json,
+  add("-J,--json,--output_file", flags.json,
       "Write the results to this file as JSON, after each size; - is the standard output, without "
       "the table");
   add("--csv", flags.csv, "Write the results to this file as CSV, in the same way");
@@ -101,7 +101,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
                    "nccl-tests prints them, and more columns");
   command.add_flag("--quiet", flags.quiet,
                    "Print no table and no progress, only what is wrong, on the standard error");
-  add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
+  add("-T,--deadline,--timeout", flags.deadline, "Seconds for one operation (default 300)");
   command.add_flag(
       "--no-ceiling", flags.no_ceiling,
       "Do not measure ceilings (plain sockets; writes of RDMA devices; where all ranks "
@@ -113,6 +113,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   command.add_flag("--fresh", flags.fresh,
                    "Write the inputs anew before every iteration, untimed, as a backward pass does "
                    "with gradients; the check always does, so this is for -c 0");
+  add_nccl_flags(command);
 }
 
 }  // namespace rondo::tools
