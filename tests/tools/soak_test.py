@@ -78,9 +78,10 @@ class Ending(unittest.TestCase):
         os.kill(ranks[2], signal.SIGTERM)
         _, errors = process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
-        self.assertIn("ended early: ended by SIGTERM", errors)
+        self.assertEqual(errors, "rondo bench: ended early: rank 2 was ended by SIGTERM; the results so far are kept\n")
         self.check_all_gone(ranks)
-        self.assertEqual(len(json.loads(self.json.read_text())["results"]), 1)
+        document = json.loads(self.json.read_text())
+        self.assertEqual((document["error"], len(document["results"])), ("ended early: rank 2 was ended by SIGTERM", 1))
 
     def test_a_closed_pipe_ends_all_ranks(self):
         process = self.start(*ENDLESS, "--json", self.json)

@@ -81,6 +81,7 @@ void EarlyEnd::take_signal() {
   if (signal_ == 0 && guarded_ != nullptr) {
     signal_at_ = now;
     signal_ = signal;
+    came_.notify_all();
     return;
   }
   // It does what it does without this object.
@@ -89,6 +90,11 @@ void EarlyEnd::take_signal() {
   ::sigaddset(&set, signal);
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   ::kill(::getpid(), signal);
+}
+
+bool EarlyEnd::await_signal(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return came_.wait_for(lock, time, [this] { return signal_ != 0; });
 }
 
 void EarlyEnd::abort() {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -40,6 +41,8 @@ class EarlyEnd {
   void guard(Communicator* communicator);
   // The signal that came; 0: none.
   int signal() const noexcept { return signal_; }
+  // Waits for one, at most so long. Returns whether one has come.
+  bool await_signal(std::chrono::milliseconds time);
   bool output_is_closed() const noexcept { return closed_; }
   // Whether one of both has come.
   bool has_come() const noexcept { return signal_ != 0 || closed_; }
@@ -58,6 +61,7 @@ class EarlyEnd {
   std::chrono::steady_clock::time_point signal_at_;
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
+  std::condition_variable came_;     // signal_
   Communicator* guarded_ = nullptr;  // under mutex_
   std::thread thread_;
 };

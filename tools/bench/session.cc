@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/session.h"
 
+#include <rondo/error.h>
 #include <rondo/info.h>
 #include <rondo/version.h>
 
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <system_error>
 #include <vector>
@@ -23,6 +25,8 @@ namespace rondo::tools {
 namespace {
 
 constexpr int most_peers_shown = 4;
+// A launcher sends a signal to one rank after the other.
+constexpr std::chrono::milliseconds signal_to_all{300};
 
 }  // namespace
 
@@ -76,7 +80,28 @@ bool Session::goes_on() {
   return ends[0] == 0 && ended_by_ == 0;
 }
 
+// "rank 2 was ended by SIGTERM"; without a rank where all have got a signal.
+std::string Session::describe_early_end() {
+  const std::string why = describe_end(ended_by_);
+  if (ended_by_ == SIGPIPE) return why;
+  std::vector<double> asked(static_cast<std::size_t>(communicator_.size()), 0);
+  asked[static_cast<std::size_t>(communicator_.rank())] =
+      early_end_.await_signal(signal_to_all) ? 1 : 0;
+  try {
+    maximum_over_ranks(communicator_, asked);
+  } catch (const Error&) {  // a rank has been killed meanwhile
+    return why;
+  }
+  std::vector<int> ranks;
+  for (int rank = 0; rank < communicator_.size(); ++rank)
+    if (asked[static_cast<std::size_t>(rank)] > 0) ranks.push_back(rank);
+  if (ranks.size() == asked.size()) return why;
+  const char* const verb = ranks.size() == 1 ? "was" : "were";
+  return fmt::format("{} {} {}", base::list_of_ranks(std::move(ranks)), verb, why);
+}
+
 int Session::end(int status) {
+  const std::string why = ended_by_ != 0 ? describe_early_end() : "";
   if (lost_) {
     try {
       std::rethrow_exception(lost_);
@@ -86,7 +111,6 @@ int Session::end(int status) {
     }
   }
   if (ended_by_ == 0) return status;
-  const std::string why = describe_end(ended_by_);
   fail("ended early: " + why);
   if (is_first() && ended_by_ != SIGPIPE)
     say("rondo bench: ended early: {}; the results so far are kept\n", why);

@@ -74,6 +74,7 @@ class Session {
   void open_gpu();
   void find_transports(const SystemInfo& info);
   void find_binding();
+  std::string describe_early_end();
   void print_gpu() const;
   void print_peers();
 
