@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rondo program without a network, and without /proc.
+"""The rondo program without a network, without /proc, and in a sandbox.
 Usage: unusual_places_test.py PATH_OF_RONDO [sanitizers]"""
 
+import ctypes
+import errno
+import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
@@ -27,9 +31,20 @@ def unshare(*flags):
 NETWORK, MOUNTS = unshare("-n"), unshare("-m")
 
 
+def refuse_affinity():
+    """The kernel refuses sched_getaffinity to this process from now on, as a strict sandbox does."""
+    number = {"x86_64": 204, "aarch64": 123}[os.uname().machine]
+    # BPF: load the number of the call; unless it is this one, skip what refuses it.
+    code = b"".join(struct.pack("=HBBI", *one) for one in [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)])
+    buffer = ctypes.create_string_buffer(code)
+    program = ctypes.create_string_buffer(struct.pack("HP", len(code) // 8, ctypes.addressof(buffer)))
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+
+
 class UnusualPlaces(unittest.TestCase):
-    def run_in(self, prefix, *command):
-        return subprocess.run([*prefix, *command], capture_output=True, text=True, timeout=120, env=clean_environment())
+    def run_in(self, prefix, *command, before=None):
+        return subprocess.run([*prefix, *command], capture_output=True, text=True, timeout=120, env=clean_environment(), preexec_fn=before)
 
     def test_a_loopback_interface_that_is_down(self):
         told = "; not up: lo (ip link set lo up)\n"
@@ -52,6 +67,16 @@ class UnusualPlaces(unittest.TestCase):
         folder = pathlib.Path(RONDO).parent
         result = self.run_in([*without, "env", f"PATH={folder}:/usr/bin:/bin"], pathlib.Path(RONDO).name, *BENCH, "--ranks", "2")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_where_the_affinity_mask_is_not_told(self):
+        info = self.run_in([], RONDO, "info", before=refuse_affinity)
+        self.assertEqual(info.returncode, 0, info.stderr)
+        bench = self.run_in([], RONDO, *BENCH, "--ranks", "2", before=refuse_affinity)
+        self.assertEqual((bench.returncode, bench.stderr), (0, ""))
+        self.assertIn("# rank 0 is not bound", bench.stdout)
+        bound = self.run_in([], RONDO, "run", "-n", "1", "--bind", "core", "--", "true", before=refuse_affinity)
+        self.assertEqual(bound.returncode, 2)
+        self.assertIn("--bind: hwloc cannot find out which processors there are: sched_getaffinity: Operation not permitted; give --bind none", bound.stderr)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <hwloc.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -83,6 +84,11 @@ Topology load_topology(const std::string& synthetic) {
   const auto check = [](int result, const char* call) {
     if (result != 0) throw std::system_error(errno, std::generic_category(), call);
   };
+  if (synthetic.empty()) {
+    // hwloc tries ever larger masks until this works: for ever, where a sandbox refuses the call.
+    std::array<cpu_set_t, base::most_processors / CPU_SETSIZE> mask{};
+    check(::sched_getaffinity(0, sizeof mask, mask.data()), "sched_getaffinity");
+  }
   hwloc_topology_t made = nullptr;
   check(hwloc_topology_init(&made), "hwloc_topology_init");
   Topology topology(made);
