@@ -147,6 +147,12 @@ bool wait(Work& work, py::handle timeout) {
   return work.wait(std::chrono::milliseconds{milliseconds_from(timeout, "timeout")});
 }
 
+// A thread of the event loop's executor waits.
+py::object await(const py::object& work) {
+  const py::object loop = py::module_::import("asyncio").attr("get_running_loop")();
+  return loop.attr("run_in_executor")(py::none(), work.attr("wait")).attr("__await__")();
+}
+
 void define_work(py::module_& module) {
   py::options options;
   options.disable_function_signatures();
@@ -160,6 +166,9 @@ void define_work(py::module_& module) {
            "takes).\n\nReturns True when it has ended and False when it still runs. Raises the "
            "rondo.Error of an\noperation that failed, each time. This thread does the work of the "
            "operation meanwhile.")
+      .def("__await__", &await,
+           "__await__()\n\n"
+           "`await work` waits as wait() does, in a coroutine of asyncio: others run meanwhile.")
       .def_property_readonly("done", &Work::done,
                              "Whether the operation has ended, also with an error.")
       .def_property_readonly("source", &Work::source,

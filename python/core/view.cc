@@ -2,6 +2,7 @@
 #include "python/core/view.h"
 
 #include <string>
+#include <string_view>
 
 #include "python/core/error.h"
 
@@ -9,22 +10,56 @@ namespace rondo::python {
 
 namespace {
 
+// What to give instead of an object without a buffer.
+std::string instead_of(py::handle object) {
+  constexpr int host = 1, pinned = 3;  // kinds of devices of DLPack
+  const auto has = [&](const char* name) { return py::hasattr(object, name); };
+  int device = has("__cuda_array_interface__") ? -1 : host;
+  if (has("__dlpack_device__"))
+    device = py::int_(object.attr("__dlpack_device__")()[py::int_(0)]).cast<int>();
+  if (device != host && device != pinned)
+    return "is not in host memory: copy it there (PyTorch: x = tensor.cpu().numpy()), and for an "
+           "output copy the result back";
+  const std::string module = py::str(py::type::of(object).attr("__module__"));
+  if (module == "torch" || module.starts_with("torch."))
+    return "has no buffer: give tensor.detach().numpy(), which shares its memory (bfloat16: "
+           "tensor.detach().view(torch.int16).numpy() with dtype=\"bf16\")";
+  if (has("__dlpack__"))
+    return "has no buffer: give numpy.from_dlpack() of it, which shares its memory";
+  if (has("__array__") || has("__array_interface__"))
+    return "has no buffer: give numpy.asarray() of it, and for an output copy the result back";
+  return "has no buffer: give a NumPy array, a bytearray, a memoryview or the like";
+}
+
 // Says why the object gave no view, after Python has.
-[[noreturn]] void explain(py::handle object, const std::string& where) {
+[[noreturn]] void explain(py::handle object, const std::string& where, const std::string& name,
+                          Access access) {
   PyErr_Clear();
   const std::string type = py::str(py::type::of(object).attr("__name__"));
   if (PyObject_CheckBuffer(object.ptr()) == 0)
-    refuse(where + " is a " + type +
-           ", which has no buffer: give a NumPy array, a bytearray, a memoryview or the like");
+    refuse(where + " is a " + type + ", which " + instead_of(object));
   Py_buffer any{};
   if (PyObject_GetBuffer(object.ptr(), &any, PyBUF_STRIDED_RO) != 0) throw py::error_already_set();
-  const bool is_contiguous = PyBuffer_IsContiguous(&any, 'C') != 0;
+  const bool is_contiguous = PyBuffer_IsContiguous(&any, 'C') != 0, is_scalar = any.ndim == 0;
   PyBuffer_Release(&any);
   if (!is_contiguous)
-    refuse(where +
-           " is not contiguous in C order: copy it first (numpy.ascontiguousarray), and for an "
-           "output copy the result back");
+    refuse(where + " is not contiguous in C order: give " +
+           (access == Access::read ? "numpy.ascontiguousarray(" + name + ")"
+                                   : "copy = numpy.ascontiguousarray(" + name + "), then write " +
+                                         name + "[...] = copy"));
+  if (is_scalar)
+    refuse(where + " is a " + type + ", which cannot change: give numpy.array() of it");
   refuse(where + " is read-only: an output needs a writable buffer");
+}
+
+// Whether items have pointers to objects of this process. Names of fields stand between colons.
+bool has_objects(std::string_view format) {
+  bool in_name = false;
+  for (const char letter : format) {
+    if (letter == ':') in_name = !in_name;
+    if (letter == 'O' && !in_name) return true;
+  }
+  return false;
 }
 
 // Some types of NumPy (dates, bfloat16 of other packages) have memory and no format for it.
@@ -45,7 +80,13 @@ View::View(py::handle object, const char* operation, const char* argument, Acces
            std::optional<rondo_dtype> dtype) {
   const auto where = [&] { return std::string(operation) + ": " + argument; };
   bool has_format = false;
-  if (!get(object, buffer_, access, has_format)) explain(object, where());
+  if (!get(object, buffer_, access, has_format)) explain(object, where(), argument, access);
+  if (has_format && buffer_.format != nullptr && has_objects(buffer_.format)) {
+    PyBuffer_Release(&buffer_);
+    refuse(where() +
+           " has Python objects as items, which mean nothing to other ranks: give numbers, or "
+           "the bytes of pickle.dumps()");
+  }
   const auto bytes = static_cast<std::size_t>(buffer_.len),
              item = static_cast<std::size_t>(buffer_.itemsize);
   element_ = has_format ? element_of(buffer_.format, item)

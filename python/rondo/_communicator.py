@@ -35,8 +35,9 @@ class Communicator:
     kept alive until then, also if the Work is dropped.
 
     **Waiting**: an operation returns when it is done. With wait=False it returns at once, and
-    Work.wait() waits. Every operation takes the keyword arguments of Call. Python's lock is free
-    while an operation runs. A signal, as Ctrl-C, ends the waiting and not the operation.
+    Work.wait(), or `await work` in a coroutine, waits. Every operation takes the keyword arguments
+    of Call. Python's lock is free while an operation runs. A signal, as Ctrl-C, ends the waiting and
+    not the operation.
 
     **Errors**: InvalidArgumentError for arguments that cannot be: nothing was started. Any other
     Error when the operation fails: from the call, or from Work.wait() with wait=False.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -9,6 +9,7 @@ from ._types import Buffer, Call, DTypeLike, OperationName, OpLike
 class Work:
     def __init__(self) -> None: ...
     def wait(self, timeout: float | None = None) -> bool: ...
+    def __await__(self) -> Generator[Any, None, bool]: ...
     @property
     def done(self) -> bool: ...
     @property

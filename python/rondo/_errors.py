@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Error(RuntimeError):
@@ -16,6 +19,12 @@ class Error(RuntimeError):
 
     code: ClassVar[str] = "error"
     """The name of the code, as in rondo/error.h."""
+
+    # What unpickles exceptions with their attributes (tblib, so Dask) calls the class's __new__. That
+    # of RuntimeError, which it finds first, refuses classes that are also an OSError.
+    def __new__(cls, *arguments: object) -> Self:
+        base: type[Exception] = OSError if issubclass(cls, OSError) else RuntimeError
+        return base.__new__(cls, *arguments)
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -101,12 +101,54 @@ class Refusals(unittest.TestCase):
         self.refused("^all_gather: out is read-only", self.c.all_gather, b"abc", b"abc")
         self.refused("^receive: out is read-only", self.c.receive, b"abc", 0)
         grid = np.ones((4, 4))
-        self.refused("^all_reduce: data is not contiguous in C order: copy it first", self.c.all_reduce, grid[:, 1])
-        self.refused("^all_reduce: data is not contiguous in C order", self.c.all_reduce, grid.T)
-        self.refused("^send: data is a list, which has no buffer", self.c.send, [1, 2], 0)
+        copied = r"^all_reduce: data is not contiguous in C order: give copy = numpy.ascontiguousarray\(data\), then write data\[...\] = copy$"
+        for strided in grid[:, 1], grid.T, grid[::-1], memoryview(grid).cast("B")[::2]:
+            self.refused(copied, self.c.all_reduce, strided)
+        self.refused(r"^all_gather: data is not contiguous in C order: give numpy.ascontiguousarray\(data\)$", self.c.all_gather, grid.T, grid)
+        self.refused(r"^all_gather: out is not contiguous in C order: give copy = .*\(out\), then write out\[...\] = copy$", self.c.all_gather, grid, grid.T)
+        self.refused("^send: data is a list, which has no buffer: give a NumPy array", self.c.send, [1, 2], 0)
+        self.refused("^all_reduce: data is a float, which has no buffer: give a NumPy array", self.c.all_reduce, 1.5)
         self.refused("^broadcast: data is a NoneType, which has no buffer", self.c.broadcast, None)
+        self.refused(r"^all_reduce: data is a float32, which cannot change: give numpy.array\(\) of it$", self.c.all_reduce, self.x.sum())
         self.refused("elements of this format can be moved, not reduced", self.c.all_reduce, np.zeros(2, "M8[s]"))
         self.refused("^register: data is read-only", self.c.register, b"abc")
+
+    def test_objects_of_other_packages(self):
+        """Whoever has memory without a buffer is told how to show it."""
+
+        class Tensor:
+            __module__ = "torch"
+
+            def __init__(self, device):
+                self.device = device
+
+            def __dlpack_device__(self):
+                return self.device, 0
+
+            def __dlpack__(self):
+                raise AssertionError("it is not taken")
+
+        class Array(Tensor):
+            __module__ = "jax"
+
+        class OnGpu:
+            __cuda_array_interface__ = {}
+
+        class Series:
+            def __array__(self):
+                raise AssertionError("it is not taken")
+
+        self.refused(r"^all_reduce: data is a Tensor, which has no buffer: give tensor.detach\(\).numpy\(\), which shares its memory", self.c.all_reduce, Tensor(1))
+        self.refused("is a Tensor, which is not in host memory: copy it there .*tensor.cpu", self.c.all_reduce, Tensor(2))
+        self.refused("is a Array, which has no buffer: give numpy.from_dlpack", self.c.all_reduce, Array(3))
+        self.refused("is a OnGpu, which is not in host memory", self.c.all_reduce, OnGpu())
+        self.refused("is a Series, which has no buffer: give numpy.asarray", self.c.all_reduce, Series())
+
+    def test_python_objects_are_not_bytes(self):
+        for kind in "O", [("a", "f8"), ("b", "O")]:
+            for keywords in {}, {"dtype": "u8"}, {"dtype": "f64"}:
+                self.refused("^broadcast: data has Python objects as items", self.c.broadcast, np.zeros(2, kind), **keywords)
+        self.c.broadcast(np.zeros(2, [("O", "f8")]))
 
     def test_counts(self):
         five, six = np.ones(5, np.float32), np.ones(6, np.float64)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers, handles, threads, signals, forks, and the end of the interpreter."""
 
+import asyncio
 import gc
 import os
 import queue
@@ -53,6 +54,37 @@ def dropped_work(c):
             c.receive(out, 0, tag)
             assert (out == value).all()
     c.barrier()
+
+
+def awaited_work(c):
+    """`await work` lets other coroutines run meanwhile, and raises what wait() does."""
+
+    async def message():
+        out = bytearray(5)
+        receipt = c.receive(out, 0, wait=False)
+        assert not receipt.done
+        # Rank 0 sends when this has gone on.
+        await asyncio.gather(receipt, asyncio.to_thread(c.send, b"go", 0, 1))
+        assert out == b"hello"
+        assert await receipt is True
+
+    if c.rank == 0:
+        c.receive(bytearray(2), 1, 1)
+        c.send(b"hello", 1)
+    else:
+        asyncio.run(message())
+    c.barrier()
+
+    async def failure():
+        work = c.all_reduce(np.zeros(10 + c.rank), wait=False)
+        try:
+            await work
+        except rondo.MismatchError as error:
+            assert str(error) == str(work.error)
+            return
+        raise AssertionError("nothing was raised")
+
+    asyncio.run(failure())
 
 
 def kept_bytearray(c):
@@ -329,6 +361,7 @@ def joins_by_broken_store():
 class Lifetime(ranks.Case):
     def test_handles(self):
         self.run_ranks(2, dropped_work)
+        self.run_ranks(2, awaited_work)
         self.run_ranks(2, kept_bytearray)
         self.run_ranks(2, closed_work)
 
