@@ -53,7 +53,7 @@ std::string describe_lock_limit();
 // What the system said when it refused to register `bytes` bytes, with the limit and the remedy.
 std::string describe_refusal(int error, std::size_t bytes);
 
-// The program's registered memory, by address. Communicators that were split from one another share
+// The program's registered memory. Communicators that were split from one another share
 // it. Thread-safe: one mutex.
 class Regions {
  public:
@@ -66,7 +66,7 @@ class Regions {
   void remove(const MemoryRegion& region) noexcept;
   // Changes with every add() and remove().
   std::uint64_t version() const noexcept { return version_.load(std::memory_order_acquire); }
-  // In the order of addresses. Ranges may overlap.
+  // In the order of add(). Ranges may overlap.
   std::vector<Entry> list() const;
 
  private:
