@@ -160,6 +160,7 @@ void CommunicatorState::connect_all() {
 CommunicatorState::~CommunicatorState() {
   const base::TimePoint began = base::Clock::now();
   if (joined_.control) {
+    engine_->await_enqueued(began + engine::GpuPort::settle_time);
     const engine::RankStatus status = engine_->status();
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
     joined_.control->leave(finished, began + farewell_time);

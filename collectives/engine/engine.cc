@@ -128,6 +128,18 @@ bool Engine::join(Operation& operation, device::StreamHandle stream, base::TimeP
   return true;
 }
 
+void Engine::await_enqueued(base::TimePoint until) {
+  if (process_ != base::process_generation()) return;
+  const base::Locked lock(driver_.mutex());
+  for (const LaneCalls& calls : calls_)
+    while (Operation* const oldest = calls.first()) {
+      if (!oldest->enqueued() || base::Clock::now() >= until) break;
+      oldest->add_reference();
+      driver_.wait({*oldest}, until);
+      oldest->drop();
+    }
+}
+
 namespace {
 
 void add_callback(Operation& operation, std::function<void(std::error_code)> callback) {

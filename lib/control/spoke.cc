@@ -205,8 +205,11 @@ class Spoke final : public Control {
   void tell_hub(const ControlMessage& message, engine::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
-    // What breaks after rank 0 has gone breaks because of that.
-    if (hub_gone_) return outlet_.failed(loss_ ? loss_->failure : outlet_.true_cause(own));
+    // What breaks after rank 0 has gone breaks because of that, unless this rank saw another cause.
+    if (loss_ && is_first_hand(own)) own.cause += "; " + loss_->failure.cause;
+    if (hub_gone_)
+      return outlet_.failed(loss_ && !is_first_hand(own) ? loss_->failure
+                                                         : outlet_.true_cause(own));
     stream_.send(encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);

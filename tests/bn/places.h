@@ -223,14 +223,9 @@ inline void run_on(Place place, const Setup& setup, const std::string& what,
                                     function(rank);
                                   }));
 }
-// A stream may tell that an operation is over before the communicator knows. A rank that leaves
-// then leaves in the middle, so ranks on GPUs leave together.
 inline void run_on(Place place, int size, const std::string& what,
                    const std::function<void(Rank&)>& function) {
-  run_on(place, ranks(size), what, [&](Rank& rank) {
-    function(rank);
-    if (place == Place::gpu) rank.c.barrier().wait();
-  });
+  run_on(place, ranks(size), what, function);
 }
 inline void run_on_processor(int size, const std::string& what,
                              const std::function<void(Communicator&, int)>& function) {

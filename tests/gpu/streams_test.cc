@@ -114,6 +114,25 @@ TEST_CASE("a stream that joins finds the result") {
   }
 }
 
+TEST_CASE("a rank whose stream is past its last call has not left in the middle of it") {
+  run_on_gpus(Setup{}, "leaves", [&](Communicator& c, OnGpu& on) {
+    const GpuFloats values(on, 30'000, 1);
+    const device::Stream stream(on.gpu());
+    for (int round = 0; round < 50; ++round) {
+      Communicator part = *c.split(0, c.rank());
+      const Work work = part.all_reduce(values.buffer(), values.buffer(), ReduceOp::max);
+      if (c.rank() == 0) {
+        work.join(stream.get());
+        settle(on, stream);
+        continue;
+      }
+      work.wait();
+      refused(Errc::peer_left, "rank 0 has left: it destroyed its communicator after operation #1",
+              [&] { part.barrier().wait(); });
+    }
+  });
+}
+
 // With these delays the last copy is under way for a while after it has been enqueued.
 TEST_CASE("join does not wait for the end, although another thread waits for it") {
   Setup setup;

@@ -33,6 +33,23 @@ TEST_CASE("when rank 0 dies each rank says so", "[control]") {
   }
 }
 
+TEST_CASE("a rank's own cause counts more than the death of rank 0 just before", "[control]") {
+  // The loss is told after 150 ms; a busy machine may take longer to report the cause.
+  const auto attempt = [] {
+    auto ranks = parties(2);
+    ranks[0].control.reset();
+    // Returns when rank 1 has lost rank 0.
+    ranks[1].control->await_constants(base::after(base::Clock::now(), milliseconds{20'000}));
+    ranks[1].control->report({Errc::aborted, "rank 1 called abort: the loss is NaN"});
+    return ranks[1].wait_for_failure();
+  };
+  engine::Failure failure = attempt();
+  for (int again = 0; again < 10 && failure.code != Errc::aborted; ++again) failure = attempt();
+  CHECK(failure.code == Errc::aborted);
+  CHECK_THAT(failure.cause,
+             Catch::StartsWith("rank 1 called abort: the loss is NaN; lost rank 0 at 127.0.0.1:"));
+}
+
 TEST_CASE("a rank that is missed after it has left in order has left, whoever reports it lost",
           "[control]") {
   auto ranks = parties(3);
