@@ -12,22 +12,19 @@ namespace {
 
 // What to give instead of an object without a buffer.
 std::string instead_of(py::handle object) {
-  constexpr int host = 1, pinned = 3;  // kinds of devices of DLPack
   const auto has = [&](const char* name) { return py::hasattr(object, name); };
-  int device = has("__cuda_array_interface__") ? -1 : host;
+  int device = has("__cuda_array_interface__") ? -1 : 1;  // as DLPack counts them
   if (has("__dlpack_device__"))
     device = py::int_(object.attr("__dlpack_device__")()[py::int_(0)]).cast<int>();
-  if (device != host && device != pinned)
+  if (device != 1 && device != 3)  // neither ordinary nor pinned host memory
     return "is not in host memory: copy it there (PyTorch: x = tensor.cpu().numpy()), and for an "
            "output copy the result back";
   const std::string module = py::str(py::type::of(object).attr("__module__"));
   if (module == "torch" || module.starts_with("torch."))
     return "has no buffer: give tensor.detach().numpy(), which shares its memory (bfloat16: "
            "tensor.detach().view(torch.int16).numpy() with dtype=\"bf16\")";
-  if (has("__dlpack__"))
-    return "has no buffer: give numpy.from_dlpack() of it, which shares its memory";
-  if (has("__array__") || has("__array_interface__"))
-    return "has no buffer: give numpy.asarray() of it, and for an output copy the result back";
+  if (has("__dlpack__")) return "has no buffer: give numpy.from_dlpack() of it";
+  if (has("__array__")) return "has no buffer: give numpy.asarray() of it";
   return "has no buffer: give a NumPy array, a bytearray, a memoryview or the like";
 }
 

@@ -105,9 +105,9 @@ class Bench(unittest.TestCase):
                                 "--ranks", 2, "--no-ceiling", "--memory_report=0", "-J", path)
             self.assertEqual([row["size"] for row in cells(result.stdout)][::2], ["8", "16", "32", "64", "128", "256", "512", "1024"])
             self.assertEqual(len(json.loads(path.read_text())["results"]), 16)
-        for words, why in {"-g 8": "start more ranks with --ranks", "--nthreads 2": "-t 2: a rank is a process", "-z 0": "waits for its calls", "-a 1": "slowest rank",
+        for words, why in {"-g 8": "-g 8: a rank has at most one GPU; --ranks or the launcher starts more; leave the flag out", "--nthreads 2": "-t 2: a rank is a process", "-z 0": "waits for its calls", "-a 1": "slowest rank",
                            "-N 0": "--seconds 1h", "-p 2": "join", "-G 5": "CUDA graph", "-C 1": "when the result is there", "-R 2": "--allocate takes",
-                           "-S 1": "--jsonl", "-M 1": "memory", "-y 1": "stream", "-u 3": "aligned", "-I 1": "percentiles", "-K 1": "--warmup_iters",
+                           "-S 1": "--jsonl", "-M 1": "memory", "-y 1": "stream", "-u 3": "aligned", "-I 1": "percentiles", "-K 1": "-w says",
                            "-x 2": "NCCL", "-D 1": "--algorithm direct", "-T 0": "--deadline 0: give a whole number from 1"}.items():
             result = rondo("bench", *words.split())
             self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), words)

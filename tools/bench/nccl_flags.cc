@@ -21,32 +21,23 @@ struct NcclFlag {
 };
 
 constexpr std::array nccl_flags{
-    NcclFlag{"-t,--nthreads", "1",
-             "a rank is a process; start more of them with --ranks or mpirun -n"},
-    NcclFlag{"-g,--ngpus", "1",
-             "a rank has one GPU (--device cuda); start more ranks with --ranks or mpirun -n"},
-    NcclFlag{"-z,--blocking", "1",
-             "every iteration begins with a barrier and waits for its calls (-z 1); --agg_iters "
-             "starts several at once"},
-    NcclFlag{"-a,--average", "3",
-             "the time of an iteration is that of its slowest rank (-a 3); files of --json have "
-             "the others"},
-    NcclFlag{"-N,--run_cycles", "1",
-             "every row is measured once; --seconds 1h goes through the rows again and again"},
+    NcclFlag{"-t,--nthreads", "1", "a rank is a process; --ranks or the launcher starts more"},
+    NcclFlag{"-g,--ngpus", "1", "a rank has at most one GPU; --ranks or the launcher starts more"},
+    NcclFlag{"-z,--blocking", "1", "an iteration waits for its calls (-z 1); -m starts several"},
+    NcclFlag{"-a,--average", "3", "times are those of the slowest rank (-a 3); --json has others"},
+    NcclFlag{"-N,--run_cycles", "1", "rows are measured once; --seconds 1h repeats them"},
     NcclFlag{"-p,--parallel_init", "0,1", "ranks always join at the same time"},
     NcclFlag{"-G,--cudagraph", "0", "a CUDA graph cannot contain calls of Rondo"},
     NcclFlag{"-C,--report_cputime", "0", "times end when the result is there"},
-    NcclFlag{"-R,--local_register", "0",
-             "--allocate takes buffers that ranks of a host work on in one pass"},
-    NcclFlag{"-S,--report_timestamps", "0", "files of --jsonl have the times of intervals"},
+    NcclFlag{"-R,--local_register", "0", "--allocate takes buffers that ranks of a host share"},
+    NcclFlag{"-S,--report_timestamps", "0", "--jsonl writes the time of each interval"},
     NcclFlag{"-M,--memory_report", "0", "rondo bench does not measure memory"},
     NcclFlag{"-y,--stream_null", "0", "every rank has a stream of its own"},
     NcclFlag{"-u,--unalign", "0", "buffers are aligned"},
     NcclFlag{"-I,--per_iter_timing", "0", "the table has percentiles over the iterations"},
-    NcclFlag{"-K,--per_iter_skip", "0", "--warmup_iters leaves out the first iterations"},
+    NcclFlag{"-K,--per_iter_skip", "0", "-w says how many iterations are left out"},
     NcclFlag{"-x,--cta_policy", "0", "it is a setting of NCCL's kernels"},
-    NcclFlag{"-D,--device_implementation", "0", "--algorithm direct reduces in kernels on GPUs"},
-};
+    NcclFlag{"-D,--device_implementation", "0", "--algorithm direct runs in kernels on GPUs"}};
 
 }  // namespace
 
