@@ -33,7 +33,6 @@ struct BenchFlags {
   PairsFlags pairs;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
-void add_nccl_flags(CLI::App& command);
 
 // Makes one rank late on purpose.
 struct Delay {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/session.h"
 
-#include <rondo/error.h>
 #include <rondo/info.h>
 #include <rondo/version.h>
 
@@ -87,11 +86,7 @@ std::string Session::describe_early_end() {
   std::vector<double> asked(static_cast<std::size_t>(communicator_.size()), 0);
   asked[static_cast<std::size_t>(communicator_.rank())] =
       early_end_.await_signal(signal_to_all) ? 1 : 0;
-  try {
-    maximum_over_ranks(communicator_, asked);
-  } catch (const Error&) {  // a rank has been killed meanwhile
-    return why;
-  }
+  maximum_over_ranks(communicator_, asked);
   std::vector<int> ranks;
   for (int rank = 0; rank < communicator_.size(); ++rank)
     if (asked[static_cast<std::size_t>(rank)] > 0) ranks.push_back(rank);
