@@ -206,10 +206,11 @@ class Spoke final : public Control {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
     // What breaks after rank 0 has gone breaks because of that, unless this rank saw another cause.
-    if (loss_ && is_first_hand(own)) own.cause += "; " + loss_->failure.cause;
-    if (hub_gone_)
-      return outlet_.failed(loss_ && !is_first_hand(own) ? loss_->failure
-                                                         : outlet_.true_cause(own));
+    if (loss_ && is_first_hand(own))
+      own.cause += "; " + loss_->failure.cause;
+    else if (loss_)
+      own = loss_->failure;
+    if (hub_gone_) return outlet_.failed(outlet_.true_cause(own));
     stream_.send(encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
