@@ -101,7 +101,7 @@ class Bench(unittest.TestCase):
         """What they say about how to measure must be what happens here."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "out.json"
-            result = self.bench(*"-b 8 -e 1K -f 2 -g 1 -t 1 -n 2 -w 1 -c 1 -d float -o sum -z 1 -a 3 -N 1 -p 1 -G 0 -C 0 -R 0 -T 60 -S 0".split(),
+            result = self.bench("all_reduce_perf", *"-b 8 -e 1K -f 2 -g 1 -t 1 -n 2 -w 1 -c 1 -d float -o sum -z 1 -a 3 -N 1 -p 1 -G 0 -C 0 -R 0 -T 60 -S 0".split(),
                                 "--ranks", 2, "--no-ceiling", "--memory_report=0", "-J", path)
             self.assertEqual([row["size"] for row in cells(result.stdout)][::2], ["8", "16", "32", "64", "128", "256", "512", "1024"])
             self.assertEqual(len(json.loads(path.read_text())["results"]), 16)

@@ -67,7 +67,9 @@ Operation read_operation(const std::string& text) {
 std::vector<Operation> read_operations(const BenchFlags& flags) {
   std::vector<Operation> operations;
   for (const std::string& word : split(flags.operation, ',')) {
-    const Operation operation = read_operation(word);
+    // nccl-tests has a program for each operation: all_reduce_perf.
+    const Operation operation =
+        read_operation(word.ends_with("_perf") ? word.substr(0, word.size() - 5) : word);
     if (std::find(operations.begin(), operations.end(), operation) != operations.end())
       throw UsageError(fmt::format("operation {}: named twice; name each once", word));
     operations.push_back(operation);
