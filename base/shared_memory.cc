@@ -40,14 +40,17 @@ std::byte* reserve_aligned(std::size_t bytes) noexcept {
   auto* const begin = static_cast<std::byte*>(found);
   const std::size_t before =
       (huge_page - reinterpret_cast<std::uintptr_t>(begin) % huge_page) % huge_page;
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t used = (before + bytes + page - 1) / page * page;
+  const std::size_t page = page_bytes(), used = (before + bytes + page - 1) / page * page;
   if (before != 0) ::munmap(begin, before);
   if (used < more) ::munmap(begin + used, more - used);
   return begin + before;
 }
 
 }  // namespace
+
+std::size_t page_bytes() noexcept {
+  return static_cast<std::size_t>(::getpagesize());
+}
 
 namespace {
 

@@ -9,6 +9,10 @@
 
 namespace rondo::base {
 
+// The system's unit of memory: 4 KiB, on some kernels for aarch64 64 KiB. Mappings begin and end
+// there.
+std::size_t page_bytes() noexcept;
+
 // Makes zeroed memory without a name, whose size nobody can change any more. Every process that
 // gets the descriptor can map it. Throws Error(system).
 FileDescriptor make_shared_memory(std::size_t bytes);
@@ -53,7 +57,7 @@ class Mapping {
   // write to it. They must not destroy this object. Without effect where the system refuses.
   void hide_from_children() noexcept;
   // Gives these pages back to the system. Every process that has mapped them reads zeros
-  // afterwards.
+  // afterwards. offset and bytes are multiples of page_bytes(): the system takes whole pages.
   void discard(std::size_t offset, std::size_t bytes) noexcept;
 
  private:

@@ -17,6 +17,7 @@
 #include <rondo/info.h>
 
 #include "base/log.h"
+#include "base/shared_memory.h"
 #include "lib/reachability.h"
 #include "lib/settings.h"
 
@@ -33,8 +34,6 @@ constexpr std::size_t shm_listening = 3, shm_sharing = 5;
 constexpr std::size_t shm_running = 2, most_polled_peers = 16;
 // For each peer on this host: a socket, and its bell if that is an event.
 constexpr std::size_t neighbour = 2, neighbour_on_word = 1;
-// The page with that word.
-constexpr std::size_t bell_bytes = 4096;
 // tcp_listening: epoll, the bell of the set-up thread and three descriptors of Boost.Asio; a
 // listening socket for each address comes in addition. tcp_netlink: once the transport runs.
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
@@ -260,7 +259,8 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   needs.ports = lib::users_of_tcp(shape) * static_cast<std::size_t>(shape.tcp_addresses);
   needs.staging_bytes = ranks == 1 ? 0 : options.staging_bytes;
   if (shape.shm_peers > 0) needs.shared_bytes = lib::shared_segment_bytes(ranks_on_host);
-  if (shape.shm_peers > 0 && ranks_on_host == ranks) needs.shared_bytes += lib::bell_bytes;
+  if (shape.shm_peers > 0 && ranks_on_host == ranks)
+    needs.shared_bytes += base::page_bytes();  // that word
   return needs;
 }
 

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include <rondo/error.h>
+
 #include "catch.h"
 #include "conformance.h"
 #include "shm_impostor.h"

@@ -19,7 +19,7 @@
 namespace rondo::host {
 namespace {
 
-constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 // For all ranks of a communicator together: the descriptors in flight of each user are bounded.
 constexpr std::size_t most_in_flight = 256;
 
@@ -27,8 +27,13 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
   return (bytes + unit - 1) / unit * unit;
 }
 
-constexpr std::size_t alignment_of(std::size_t bytes) noexcept {
-  return bytes >= huge_page ? huge_page : page;
+std::size_t alignment_of(std::size_t bytes) noexcept {
+  return bytes >= huge_page ? huge_page : base::page_bytes();
+}
+
+// No two allocations share a page: remove() gives whole pages back.
+std::size_t room_of(std::size_t bytes) noexcept {
+  return round_up(bytes, base::page_bytes());
 }
 
 }  // namespace
@@ -80,7 +85,7 @@ void Exports::close() noexcept {
 std::byte* Exports::insert(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (opened_ == nullptr || bytes > Extent(Extent::count - 1).bytes()) return nullptr;
-  const std::size_t room = round_up(bytes, page);
+  const std::size_t room = room_of(bytes);
   live_.reserve(live_.size() + 1);  // all that can throw comes first
   for (std::uint32_t i = 0; i < Extent::count; ++i) {
     if (Extent(i).bytes() < room) continue;
@@ -152,7 +157,7 @@ void Exports::remove(std::uintptr_t begin) noexcept {
   live_.erase(found);
   live_count_ = live_.size();
   ++version_;
-  const std::size_t room = round_up(one.bytes, page);
+  const std::size_t room = room_of(one.bytes);
   const std::size_t offset = begin - reinterpret_cast<std::uintptr_t>(extents_[one.extent].data());
   extents_[one.extent].discard(offset, room);
   // A peer that does not know yet that the communicator has failed may still store there.

@@ -18,8 +18,6 @@
 namespace rondo::shm {
 namespace {
 
-constexpr std::size_t bell_bytes = 4096;
-
 // A pipe without a reader would kill the rank that rings (SIGPIPE).
 bool is_event(const base::FileDescriptor& descriptor) {
   std::array<char, 64> target{};
@@ -35,7 +33,7 @@ bool is_event(const base::FileDescriptor& descriptor) {
 }
 
 base::Mapping map_word(const base::FileDescriptor& memory) {
-  base::Mapping mapping(memory.get(), bell_bytes, base::Mapping::Access::write);
+  base::Mapping mapping(memory.get(), base::page_bytes(), base::Mapping::Access::write);
   mapping.hide_from_children();
   return mapping;
 }
@@ -44,7 +42,7 @@ base::Mapping map_word(const base::FileDescriptor& memory) {
 
 Bell::Bell(Kind kind) {
   if (kind == Kind::word) {
-    descriptor_ = base::make_shared_memory(bell_bytes);
+    descriptor_ = base::make_shared_memory(base::page_bytes());
     memory_ = map_word(descriptor_);
     return;
   }
@@ -54,7 +52,7 @@ Bell::Bell(Kind kind) {
 
 Bell::Bell(base::FileDescriptor offered) : descriptor_(std::move(offered)) {
   if (is_event(descriptor_)) return;
-  if (!base::defect_of_memory(descriptor_.get(), bell_bytes).empty())
+  if (!base::defect_of_memory(descriptor_.get(), base::page_bytes()).empty())
     throw Error(Errc::rendezvous, "its bell is neither an event nor a page of memory");
   memory_ = map_word(descriptor_);
   descriptor_.reset();

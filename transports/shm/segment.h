@@ -39,10 +39,12 @@ static_assert(sizeof(SegmentPair) == 64 && std::atomic<std::uint64_t>::is_always
 class SegmentLayout {
  public:
   explicit SegmentLayout(std::size_t ranks) noexcept
-      : ranks_(ranks), ring_bytes_(std::size_t{ranks <= 16 ? 256u : 128u} << 10) {}
+      : ranks_(ranks),
+        ring_bytes_(std::size_t{ranks <= 16 ? 256u : 128u} << 10),
+        page_(base::page_bytes()) {}
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
-  std::size_t pair(std::size_t index) const noexcept { return page + index * sizeof(SegmentPair); }
-  std::size_t area() const noexcept { return (pair(ranks_) + page - 1) / page * page; }
+  std::size_t pair(std::size_t index) const noexcept { return page_ + index * sizeof(SegmentPair); }
+  std::size_t area() const noexcept { return (pair(ranks_) + page_ - 1) / page_ * page_; }
   std::size_t ring(std::size_t index, transports::Lane lane) const noexcept {
     return area() + transports::window_area_bytes +
            (index * transports::link_lane_count + static_cast<std::size_t>(lane)) * ring_bytes_;
@@ -50,8 +52,7 @@ class SegmentLayout {
   std::size_t bytes() const noexcept { return ring(ranks_, transports::Lane{}); }
 
  private:
-  static constexpr std::size_t page = 4096;
-  std::size_t ranks_, ring_bytes_;
+  std::size_t ranks_, ring_bytes_, page_;
 };
 
 // One segment in this process. index: of the rank for which a pair or a ring is.
