@@ -9,6 +9,7 @@
 
 #include <rondo/error.h>
 
+#include "base/default_floats.h"
 #include "base/signals.h"
 
 namespace rondo::base {
@@ -37,6 +38,7 @@ std::thread start_thread(const char* name, std::function<void()> body) {
   std::thread thread;
   try {
     const BlockedSignals blocked;
+    const DefaultFloats floats;
     thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
     explain(name, error.code());

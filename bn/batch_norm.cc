@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "base/default_floats.h"
 #include "bn/layer.h"
 
 namespace rondo {
@@ -97,6 +98,7 @@ Exchange& under_way(std::span<Layer* const> layers, Pass pass) {
 }
 
 void begin_forward_of(std::span<Layer* const> layers, std::span<const Activations> xs) {
+  const base::DefaultFloats floats;
   check_list(layers, {xs.size()});
   check_free(layers, Pass::forward);
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->check_input(xs[i], "x");
@@ -106,6 +108,7 @@ void begin_forward_of(std::span<Layer* const> layers, std::span<const Activation
 
 void begin_backward_of(std::span<Layer* const> layers, std::span<const Activations> xs,
                        std::span<const Activations> dys, const BatchNormFusion& fusion) {
+  const base::DefaultFloats floats;
   check_list(layers, {xs.size(), dys.size()});
   check_free(layers, Pass::backward);
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -122,6 +125,7 @@ void begin_backward_of(std::span<Layer* const> layers, std::span<const Activatio
 // fusion: of a forward pass; that of a backward pass came at its begin.
 void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, Pass pass,
             const BatchNormFusion& fusion = {}) {
+  const base::DefaultFloats floats;
   check_list(layers, {outs.size()});
   Exchange& exchange = under_way(layers, pass);
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -145,6 +149,7 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
 void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x,
                  const Activations& dy, const Activations* dx, const BatchNormGradients& gradients,
                  const BatchNormFusion& fusion) {
+  const base::DefaultFloats floats;
   const std::array<Layer*, 1> list{&layer};
   check_list(list, {1});
   check_free(list, Pass::backward);

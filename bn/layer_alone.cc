@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/default_floats.h"
 #include "bn/layer.h"
 #include "bn/values.h"
 
@@ -29,6 +30,7 @@ BatchNormPass Layer::evaluate_pass(const Activations& x, const Activations& y,
 
 void Layer::evaluate_with(PassRecord& pass, const Activations& x, const Activations& y,
                           const BatchNormFusion& fusion) {
+  const base::DefaultFloats floats;
   check_input(x, "x");
   check_output(x, y, "y");
   check_forward_fusion(x, fusion);

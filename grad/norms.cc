@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/default_floats.h"
 #include "grad/square_sums.h"
 
 namespace rondo::grad {
@@ -139,12 +140,14 @@ void GradientNorms::count(const Buffer& gradient, void* stream) {
 }
 
 double GradientNorms::norm(std::size_t parameter) const {
+  const base::DefaultFloats floats;
   setup_.check_index("norm", parameter);
   check_wanted("norm()");
   return std::sqrt(setup_.passes->squares()[parameter]);
 }
 
 double GradientNorms::norm() const {
+  const base::DefaultFloats floats;
   check_wanted("norm()");
   return std::sqrt(setup_.passes->squares().back() + setup_.passes->counted());
 }

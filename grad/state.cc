@@ -8,6 +8,7 @@
 
 #include <rondo/error.h>
 
+#include "base/default_floats.h"
 #include "base/log.h"
 
 namespace rondo {
@@ -55,6 +56,7 @@ void GradientBuckets::State::check_options(const StepOptions& options) const {
 }
 
 void GradientBuckets::State::begin_step(const StepOptions& options) {
+  const base::DefaultFloats floats;
   failure_.check();
   if (collector_.phase() != Phase::idle)
     setup_.refuse(fmt::format("begin_step(): step {} has not been finished; call finish() first",
@@ -92,6 +94,7 @@ void GradientBuckets::State::zero(void* stream) {
 }
 
 void GradientBuckets::State::ready(std::size_t parameter, const void* gradient, void* stream) {
+  const base::DefaultFloats floats;
   setup_.check_index("ready", parameter);
   if (setup_.passes->takes(gradient)) take(parameter, gradient, stream);
   const grad::Collector::Ready ready = collector_.ready(parameter, launcher_.header());
@@ -123,6 +126,7 @@ void GradientBuckets::State::check_not_null(std::size_t parameter, const void* g
 }
 
 void GradientBuckets::State::finish(std::optional<void*> stream) {
+  const base::DefaultFloats floats;
   if (stream) setup_.passes->check_stream("finish_on()", *stream);
   try {
     finish_step(stream);
@@ -196,6 +200,7 @@ void GradientBuckets::State::begin_accumulation() {
 }
 
 void GradientBuckets::State::count_in_norm(const Buffer& gradient, void* stream) {
+  const base::DefaultFloats floats;
   failure_.check();
   if (collector_.phase() != Phase::idle)
     setup_.refuse(
@@ -211,6 +216,7 @@ void GradientBuckets::State::count_in_norm(const Buffer& gradient, void* stream)
 }
 
 void GradientBuckets::State::clip(double max_norm, void* stream) {
+  const base::DefaultFloats floats;
   finisher_.norms().check_wanted("clip()");
   failure_.check();
   if (collector_.phase() != Phase::idle)

@@ -7,6 +7,7 @@
 #include <rondo/error.h>
 
 #include "base/copy.h"
+#include "base/default_floats.h"
 #include "collectives/kernels/convert.h"
 
 namespace rondo {
@@ -34,6 +35,7 @@ void convert(const void* in, DType in_type, void* out, DType out_type, std::size
     throw Error(Errc::invalid_argument,
                 fmt::format("convert: in ({} {}) and out ({}) overlap: give each its own memory",
                             count, name_of(in_type), name_of(out_type)));
+  const base::DefaultFloats floats;
   auto* const to = static_cast<std::byte*>(out);
   const auto* const from = static_cast<const std::byte*>(in);
   if (same)

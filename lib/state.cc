@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/default_floats.h"
 #include "base/log.h"
 #include "base/mix.h"
 #include "base/text.h"
@@ -367,6 +368,7 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
   if (is_direct) return remember(plans, operation, bytes, direct);
+  const base::DefaultFloats floats;
   // The wanted algorithm counts only for operations that have it.
   plan::PlanOptions options = plan_options_;
   if (options.algorithm && !schedules::supports(*options.algorithm, operation))

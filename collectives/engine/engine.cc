@@ -9,6 +9,7 @@
 
 #include <rondo/communicator.h>
 
+#include "base/default_floats.h"
 #include "base/log.h"
 #include "base/mutex.h"
 
@@ -49,11 +50,13 @@ Engine::~Engine() {
 // Starting and waiting.
 
 Operation* Engine::start(const schedules::Call& call) {
+  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   return started(starter_.start(call), call.unattended);
 }
 
 Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
+  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   // The GPU ends such a call while nobody waits, also where there is no other rank.
   driver_.start_background();
@@ -79,11 +82,13 @@ void Engine::make_mark(GpuPort& port, device::StreamHandle stream) {
 }
 
 Operation* Engine::start(const point::PointCall& call) {
+  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   return started(starter_.start(call), call.unattended);
 }
 
 Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu) {
+  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   driver_.start_background();
   make_mark(on_gpu.transfers.port(), on_gpu.stream);
@@ -111,6 +116,7 @@ bool Engine::wait(Operation& operation, base::TimePoint until) {
   if (operation.state() != Operation::State::running) return true;
   if (process_ != base::process_generation())
     throw Error(Errc::unsupported, std::string(base::used_in_child));
+  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   driver_.wait({operation}, until);
   return operation.state() != Operation::State::running;
@@ -119,6 +125,7 @@ bool Engine::wait(Operation& operation, base::TimePoint until) {
 bool Engine::join(Operation& operation, device::StreamHandle stream, base::TimePoint until) {
   if (process_ != base::process_generation())
     throw Error(Errc::unsupported, std::string(base::used_in_child));
+  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   driver_.wait({.operation = operation, .enqueued = true}, until);
   if (operation.state() != Operation::State::running) return true;
