@@ -11,8 +11,9 @@ namespace rondo {
 namespace {
 
 // In the order of the enums.
-constexpr std::array<std::string_view, moved_dtype_count> type_names{
-    "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "u64", "i32", "u32", "i8", "u8", "u16"};
+constexpr std::array<std::string_view, dtype_count> type_names{
+    "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64",
+    "u64", "i32", "u32", "i8",   "u8",     "u16",    "i16"};
 constexpr std::array<std::string_view, reduce_op_count> op_names{
     "sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"};
 
@@ -28,7 +29,8 @@ constexpr std::array type_synonyms{
     TypeSynonym{"int", DType::i32},         TypeSynonym{"int32", DType::i32},
     TypeSynonym{"uint32", DType::u32},      TypeSynonym{"int8", DType::i8},
     TypeSynonym{"uint8", DType::u8},        TypeSynonym{"byte", DType::u8},
-    TypeSynonym{"uint16", DType::u16}};
+    TypeSynonym{"uint16", DType::u16},      TypeSynonym{"short", DType::i16},
+    TypeSynonym{"int16", DType::i16}};
 
 using OpSynonym = std::pair<std::string_view, ReduceOp>;
 constexpr std::array op_synonyms{
@@ -85,7 +87,7 @@ std::string_view name_of(Collective operation) noexcept {
 }
 
 std::optional<DType> parse_dtype(std::string_view text) noexcept {
-  return find(text, type_synonyms, moved_dtype_count);
+  return find(text, type_synonyms, dtype_count);
 }
 
 std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept {

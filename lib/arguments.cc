@@ -18,7 +18,7 @@ void CheckedCall::refuse(std::string_view what, Errc code) const {
 void CheckedCall::check_buffer(const Buffer& b, std::string_view parameter) const {
   if (!is_valid(b.type))
     refuse(fmt::format("{}.type is {}, not a DType (0 to {})", parameter, static_cast<int>(b.type),
-                       moved_dtype_count - 1));
+                       dtype_count - 1));
   if (b.count > most_elements)
     refuse(fmt::format("{}.count is {} {} elements, more than memory can hold", parameter, b.count,
                        name_of(b.type)));
@@ -99,10 +99,6 @@ void check_op(const Arguments& a) {
   if (!is_valid(a.op))
     refuse(a, fmt::format("op is {}, not a ReduceOp (0 to {})", static_cast<int>(a.op),
                           reduce_op_count - 1));
-  if (static_cast<int>(a.in.type) >= dtype_count)
-    refuse(a, fmt::format("{} cannot be reduced, only moved: convert the values, or give the type "
-                          "that the bits have (f16, bf16)",
-                          name_of(a.in.type)));
   if (!supports(a.in.type, a.op))
     refuse(a,
            fmt::format(

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mix.h"
 #include "base/text.h"
+#include "collectives/kernels/integer_mean.h"
 #include "lib/connect_failure.h"
 #include "lib/constants.h"
 #include "lib/environment.h"
@@ -401,15 +402,15 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
   return schedules::cut_elements(a.operation, count, static_cast<std::size_t>(a.size));
 }
 
-// most_bytes: of the segments in flight together, if at least one element of each block fits.
+// value_bytes: of an element, as it travels. most_bytes: of the segments in flight together, if at
+// least one element of each block fits.
 void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Plan& plan,
-                       std::size_t most_bytes) noexcept {
+                       std::size_t value_bytes, std::size_t most_bytes) noexcept {
   const schedules::Signature& s = call.signature;
   const std::size_t blocks = a.traits().blocks ? static_cast<std::size_t>(a.size) : 1;
   call.segment_elements =
-      std::max<std::size_t>(1, std::min(plan.segment_bytes, most_bytes) / blocks / size_of(s.type));
-  const std::uint64_t most_depth_here =
-      most_bytes / (call.segment_elements * blocks * size_of(s.type));
+      std::max<std::size_t>(1, std::min(plan.segment_bytes, most_bytes) / blocks / value_bytes);
+  const std::uint64_t most_depth_here = most_bytes / (call.segment_elements * blocks * value_bytes);
   // A depth above the number of segments would only make the order of frames longer to compute.
   const std::uint64_t segments = largest_block(a, s.count) / call.segment_elements + 1;
   call.depth = static_cast<std::uint32_t>(
@@ -462,7 +463,12 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   const bool shape_of_out = !reads || (has_counts ? traits.gathers() : traits.scatters());
   const Buffer& shape = shape_of_out ? a.out : a.in;
   const bool staged = a.device() >= 0;
-  const plan::Plan chosen = plan(a.operation, shape.count, shape.type, staged);
+  // A mean of integers travels in more bytes than it has, all of them in staging memory.
+  const kernels::IntegerMean* const mean =
+      traits.reduces ? kernels::find_integer_mean(shape.type, a.op) : nullptr;
+  const plan::Plan chosen = mean != nullptr
+                                ? plan(a.operation, shape.count * mean->parts, DType::i64, staged)
+                                : plan(a.operation, shape.count, shape.type, staged);
   const std::uint64_t counts = has_counts ? hash_of(a.counts) : 1;
   schedules::Call call;
   call.signature = {
@@ -486,8 +492,10 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
     call.segment_elements =
         staged ? gpu_chunk_bytes(options_.staging_bytes) : 1;  // for plan_hash()
   else
-    cut_into_segments(call, a, chosen,
-                      staged ? gpu_staging_bytes(options_.staging_bytes, place_.size) : SIZE_MAX);
+    cut_into_segments(call, a, chosen, mean != nullptr ? mean->bytes() : size_of(shape.type),
+                      staged            ? gpu_staging_bytes(options_.staging_bytes, place_.size)
+                      : mean != nullptr ? plan_options_.staging_bytes
+                                        : SIZE_MAX);
   call.time_limit = std::min(
       a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.signature.plan = plan_hash(call, counts);

@@ -65,7 +65,7 @@ std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept {
   const auto operation = std::to_integer<int>(from[4]),
              type = std::to_integer<int>(from[5] & ~gpu_bit);
   const auto op = std::to_integer<int>(from[6]), algorithm = std::to_integer<int>(from[7]);
-  if (operation >= collective_count || type >= moved_dtype_count || op >= reduce_op_count ||
+  if (operation >= collective_count || type >= dtype_count || op >= reduce_op_count ||
       algorithm >= schedules::algorithm_count)
     return std::nullopt;
   Frame f;

@@ -17,18 +17,24 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
   out_ = call.out;
   rank_ = static_cast<std::uint32_t>(rank);
   limit_ = {};
+  ranks_ = static_cast<std::size_t>(size);
   element_ = size_of(signature_.type);
+  mean_ = traits_->reduces && size > 1 ? kernels::find_integer_mean(signature_.type, signature_.op)
+                                       : nullptr;
+  value_bytes_ = mean_ != nullptr ? mean_->bytes() : element_;
   lay_out(call, program.slices(), size);
-  pair_ = traits_->reduces
-              ? kernels::PairReduction(signature_.type, signature_.op, signature_.scale,
-                                       static_cast<std::size_t>(size))
-              : kernels::PairReduction();
+  if (mean_ != nullptr)
+    pair_ = kernels::PairReduction(DType::i64, ReduceOp::sum, 1, ranks_);
+  else if (traits_->reduces)
+    pair_ = kernels::PairReduction(signature_.type, signature_.op, signature_.scale, ranks_);
+  else
+    pair_ = kernels::PairReduction();
   using Values = schedules::Progress::Values;
-  staged_ = call.signature.on_gpu && call.in_bytes + call.out_bytes != 0;
+  staged_ = (mean_ != nullptr || call.signature.on_gpu) && call.in_bytes + call.out_bytes != 0;
   progress_.begin(program, layout_.segments(), room, staged_ ? Values::staged : Values::in_buffers);
   staging_ = nullptr;
   staging_needed_ = staged_ || has_values_outside_buffers()
-                        ? progress_.window() * layout_.segment_span() * element_
+                        ? progress_.window() * layout_.segment_span() * value_bytes_
                         : 0;
   consumed_.reserve(room.peers);
   consumed_.assign(program.peers().size(), 0);
@@ -79,7 +85,7 @@ std::size_t Run::output_offset(std::uint64_t segment, std::uint32_t slice) const
 
 std::byte* Run::staging(std::uint64_t segment, std::uint32_t slice) const noexcept {
   const std::size_t start = segment % progress_.window() * layout_.segment_span();
-  return staging_ + (start + layout_.in_staging(segment, slice).offset) * element_;
+  return staging_ + (start + layout_.in_staging(segment, slice).offset) * value_bytes_;
 }
 
 const std::byte* Run::input(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -91,27 +97,68 @@ std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept
                                        : out_ + output_offset(segment, slice);
 }
 
+// Where a value that is not split yet is copied to: it ends where its parts will end.
+std::byte* Run::loaded_place(std::uint64_t segment, std::uint32_t slice) const noexcept {
+  return staging(segment, slice) + count(segment, slice) * (value_bytes_ - element_);
+}
+
 void Run::append_loads(std::uint64_t segment, std::vector<Copy>& copies) const {
   for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
-    if (in_covers(slice)) append(copies, segment, slice, input_offset(segment, slice));
+    if (in_covers(slice))
+      append(copies, input_offset(segment, slice), loaded_place(segment, slice),
+             count(segment, slice) * element_);
 }
 
 void Run::append_stores(std::uint64_t segment, std::vector<Copy>& copies) const {
-  for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
-    if (out_covers(slice)) append(copies, segment, slice, output_offset(segment, slice));
+  for (std::uint32_t slice = 0; slice < program().slices(); ++slice) {
+    if (!out_covers(slice)) continue;
+    std::byte* const at = staging(segment, slice);
+    if (mean_ != nullptr) mean_->join(at, at, count(segment, slice), ranks_);
+    append(copies, output_offset(segment, slice), at, count(segment, slice) * element_);
+  }
 }
 
 // Slices that lie side by side in both places are one copy.
-void Run::append(std::vector<Copy>& copies, std::uint64_t segment, std::uint32_t slice,
-                 std::size_t offset) const {
-  const std::size_t bytes = count(segment, slice) * element_;
+void Run::append(std::vector<Copy>& copies, std::size_t offset, std::byte* at,
+                 std::size_t bytes) const {
   if (bytes == 0) return;
-  std::byte* const at = staging(segment, slice);
   if (!copies.empty() && copies.back().offset + copies.back().bytes == offset &&
       copies.back().staging + copies.back().bytes == at)
     copies.back().bytes += bytes;
   else
     copies.push_back({offset, at, bytes});
+}
+
+// Makes parts of this rank's input.
+void Run::split(std::uint64_t segment) noexcept {
+  for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
+    if (in_covers(slice))
+      mean_->split(staging(segment, slice),
+                   staged() ? loaded_place(segment, slice) : input_in_buffer(segment, slice),
+                   count(segment, slice));
+}
+
+void Run::join(std::uint64_t segment) noexcept {
+  for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
+    if (out_covers(slice))
+      mean_->join(out_ + output_offset(segment, slice), staging(segment, slice),
+                  count(segment, slice), ranks_);
+}
+
+// Of a mean of integers in host memory: stores the segments that are done, and opens those that
+// have their memory now. Of other operations GpuStaging does so, or Progress by itself.
+void Run::turn_segments() noexcept {
+  if (mean_ == nullptr || !staged_ || staged()) return;
+  while (progress_.base() < progress_.done()) {
+    join(progress_.base());
+    progress_.stored();
+  }
+  while (progress_.opened() < progress_.openable()) loaded();
+}
+
+void Run::give_staging(std::byte* staging) noexcept {
+  staging_ = staging;
+  turn_segments();
 }
 
 // Runs a step that keeps without receiving: its value is ready at once.
@@ -124,12 +171,12 @@ void Run::keep_local(std::uint64_t segment, const schedules::ProgramStep& step) 
   if (traits_->reduces && (pair_.finishes() || (own.input && own.factor != 1))) {
     pair_.finish(to, own, elements);
   } else if (from != to) {
-    base::copy_bytes(to, from, elements * element_);
+    base::copy_bytes(to, from, elements * value_bytes_);
   }
 }
 
 std::size_t Run::bytes_of(const FramePlace& place) const noexcept {
-  return count(place.segment, step(place).slice) * element_;
+  return count(place.segment, step(place).slice) * value_bytes_;
 }
 
 std::optional<transports::Receive> Run::receivable(int peer, std::size_t ahead) const noexcept {
@@ -158,17 +205,13 @@ std::size_t Run::consume(int peer, std::span<const std::byte> view, double input
   const FramePlace place = next_receive(peer);
   const schedules::ProgramStep& s = step(place);
   std::size_t& consumed = consumed_[static_cast<std::size_t>(peer)];
-  const std::size_t elements = std::min(view.size(), bytes_of(place) - consumed) / element_;
+  const std::size_t elements = std::min(view.size(), bytes_of(place) - consumed) / value_bytes_;
   std::byte* to = value(place.segment, s.slice) + consumed;
   const std::byte* own = s.written ? to : input(place.segment, s.slice) + consumed;
-  // In rank order, so that ranks which combine the same two values do it the same way, NaNs
-  // included.
-  const bool theirs_first = program().peer(peer).rank < static_cast<int>(rank_);
-  const kernels::PairReduction::Value theirs{view.data(), s.input, input_scale},
-      mine{own, !s.written, input_scale_};
-  pair_.combine(to, theirs_first ? theirs : mine, theirs_first ? mine : theirs, elements, s.keep);
-  consumed += elements * element_;
-  return elements * element_;
+  pair_.combine(to, {view.data(), s.input, input_scale}, {own, !s.written, input_scale_},
+                mean_ != nullptr ? elements * mean_->parts : elements, s.keep);
+  consumed += elements * value_bytes_;
+  return elements * value_bytes_;
 }
 
 std::span<const std::byte> Run::placed(int peer) const noexcept {
@@ -177,12 +220,14 @@ std::span<const std::byte> Run::placed(int peer) const noexcept {
 }
 
 void Run::loaded() noexcept {
+  if (mean_ != nullptr) split(progress_.opened());
   progress_.loaded(keeper());
 }
 
 void Run::received(int peer) noexcept {
   consumed_[static_cast<std::size_t>(peer)] = 0;
   progress_.received(peer, keeper());
+  turn_segments();
 }
 
 std::optional<Outgoing> Run::sendable(int peer) const noexcept {
@@ -202,6 +247,7 @@ FramePlace Run::send_started(int peer) noexcept {
 
 void Run::send_finished(const FramePlace& place) noexcept {
   progress_.send_finished(place, keeper());
+  turn_segments();
 }
 
 }  // namespace rondo::engine

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/traits.h"
+#include "collectives/kernels/integer_mean.h"
 #include "collectives/kernels/pair.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/layout.h"
@@ -39,19 +40,20 @@ class Run {
              Room& room);
   std::size_t staging_bytes_needed() const noexcept { return staging_needed_; }
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
-  void give_staging(std::byte* staging) noexcept { staging_ = staging; }
+  void give_staging(std::byte* staging) noexcept;
 
   // Whether the buffers are in memory that only a GPU reaches, and not empty. Then all values of an
   // open segment lie in staging memory: append_loads() says what must be copied there before
   // loaded(), and append_stores() what must be copied back when the segment is done, before
   // stored(). Each of these goes through the segments in order.
-  bool staged() const noexcept { return staged_; }
+  bool staged() const noexcept { return staged_ && signature_.on_gpu; }
   struct Copy {
     std::size_t offset = 0;  // in the buffer, in bytes
     std::byte* staging = nullptr;
     std::size_t bytes = 0;
   };
-  // Both require staging memory, and loads segment < segments_openable().
+  // Both require staging memory, and loads segment < segments_openable(). append_stores() is called
+  // once for a segment: it also finishes a mean of integers.
   void append_loads(std::uint64_t segment, std::vector<Copy>& copies) const;
   void append_stores(std::uint64_t segment, std::vector<Copy>& copies) const;
   std::uint64_t segments_openable() const noexcept { return progress_.openable(); }
@@ -137,8 +139,12 @@ class Run {
   std::size_t input_offset(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::size_t output_offset(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* staging(std::uint64_t segment, std::uint32_t slice) const noexcept;
-  void append(std::vector<Copy>& copies, std::uint64_t segment, std::uint32_t slice,
-              std::size_t offset) const;
+  void append(std::vector<Copy>& copies, std::size_t offset, std::byte* at,
+              std::size_t bytes) const;
+  std::byte* loaded_place(std::uint64_t segment, std::uint32_t slice) const noexcept;
+  void split(std::uint64_t segment) noexcept;
+  void join(std::uint64_t segment) noexcept;
+  void turn_segments() noexcept;
   std::size_t count(std::uint64_t segment, std::uint32_t slice) const noexcept;
   void keep_local(std::uint64_t segment, const schedules::ProgramStep& step) noexcept;
   auto keeper() noexcept {
@@ -158,8 +164,13 @@ class Run {
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;
   std::size_t staging_needed_ = 0;
+  // All values lie in staging memory: of buffers on a GPU, and of means of integers, whose sums are
+  // larger than the elements of the buffers.
   bool staged_ = false;
-  std::size_t element_ = 1;
+  const kernels::IntegerMean* mean_ = nullptr;
+  std::size_t ranks_ = 1;
+  std::size_t element_ = 1;      // bytes in the buffers
+  std::size_t value_bytes_ = 1;  // of an element, in frames and in staging memory
   std::uint32_t rank_ = 0;
   Limit limit_;
   std::vector<std::size_t> consumed_;  // by peer: bytes combined of the frame that is arriving

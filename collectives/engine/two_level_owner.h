@@ -52,9 +52,11 @@ class TwoLevelOwner final : public OperationOwner {
   TwoLevelOwner(const TwoLevelOwner&) = delete;
   TwoLevelOwner& operator=(const TwoLevelOwner&) = delete;
 
-  // Whether it runs such a call.
+  // Whether it runs such a call. A mean of integers goes over links alone: its sums are larger than
+  // its elements.
   bool runs(const schedules::Signature& signature) const noexcept {
     return signature.algorithm == schedules::Algorithm::two_level &&
+           kernels::find_integer_mean(signature.type, signature.op) == nullptr &&
            !rows(signature.operation).empty();
   }
   // None unless it runs such a call.

@@ -190,8 +190,10 @@ ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
       return pick_integer<Integers<std::int8_t, M>>(op);
     case DType::u8:
       return pick_integer<Integers<std::uint8_t, M>>(op);
+    case DType::i16:
+      return pick_integer<Integers<std::int16_t, M>>(op);
     case DType::u16:
-      break;  // u16 is only moved, never reduced
+      return pick_integer<Integers<std::uint16_t, M>>(op);
   }
   return nullptr;
 }

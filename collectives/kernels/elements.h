@@ -11,7 +11,6 @@
 #include <type_traits>
 
 #include "base/short_floats.h"
-#include "collectives/kernels/divisor.h"
 #include "collectives/kernels/finish.h"
 
 namespace rondo::kernels {
@@ -24,13 +23,7 @@ struct Native {
   using Value = T;
   RONDO_HD static Value decode(Stored stored) noexcept { return stored; }
   RONDO_HD static Stored encode(Value value) noexcept { return value; }
-  RONDO_HD static Value finish(Value value, const Finish& finish) noexcept {
-    const std::int64_t divisor = integer_divisor(finish.divide);
-    if constexpr (std::is_signed_v<T>)
-      return static_cast<T>(value / divisor);
-    else
-      return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
-  }
+  RONDO_HD static Value finish(Value value, const Finish&) noexcept { return value; }
 };
 
 template <>
@@ -61,17 +54,29 @@ using ElementBF16 = Short<base::BF16, std::uint16_t>;
 using ElementF8E4M3 = Short<base::F8E4M3, std::uint8_t>;
 using ElementF8E5M2 = Short<base::F8E5M2, std::uint8_t>;
 
+// Every NaN that is a result has the same bits, those with all ones but the sign: which operand's
+// NaN an addition keeps depends on the processor and the compiler.
+template <class Value>
+RONDO_HD Value with_one_nan(Value value) noexcept {
+  if constexpr (std::is_floating_point_v<Value>) {
+    using Bits = std::conditional_t<sizeof(Value) == 8, std::uint64_t, std::uint32_t>;
+    if (value != value) return __builtin_bit_cast(Value, static_cast<Bits>(~Bits{0} >> 1));
+  }
+  return value;
+}
+
 // An input with its rank's factor, which is rounded to the type of the values first. Floats only.
 template <class Value>
 RONDO_HD Value scaled(Value value, double factor) noexcept {
   return value * static_cast<Value>(factor);
 }
 
-// Signed integers wrap because they are computed in the unsigned type of the same width. Types of 8
-// bits are computed in int, which holds all their results.
+// Signed integers wrap because they are computed in the unsigned type of the same width, or
+// in a wider one: shorter types would be promoted to int, where a product of two u16 overflows.
 template <class T>
-using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                             std::type_identity<T>>::type;
+using Wrapping =
+    std::conditional_t<std::is_integral_v<T>,
+                       std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>, T>;
 
 struct Sum {
   template <class T>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/kernels/reduce.h"
 
+#include "collectives/kernels/integer_mean.h"
 #include "collectives/kernels/table.h"
 
 namespace rondo::kernels {
 
 ReduceFunction find_reduce(DType type, ReduceOp op, base::Isa isa) noexcept {
   if (!supports(type, op) || isa > base::processor_isa()) return nullptr;
+  if (const IntegerMean* const mean = find_integer_mean(type, op)) return mean->reduce;
   switch (isa) {
     case base::Isa::scalar:
       return scalar_kernel(type, op);

@@ -18,16 +18,18 @@ namespace rondo::kernels {
 // - Nothing needs alignment. out may be one of the inputs, but must not overlap one otherwise.
 // - f16, bf16 and f8 are combined in f32 and rounded once, to nearest even. Overflow gives NaN in
 //   f8e4m3 and infinity in f8e5m2 (OFP8).
-// - Integer arithmetic wraps.
+// - Integer arithmetic wraps, except in a mean.
 // - min and max give NaN when either operand is NaN, and treat -0 as less than +0. So the order of
-//   the sources does not matter. Which NaN results, here and in sums, is not defined.
-// - ReduceOp::mean combines as sum; the division is in finish.
+//   the sources does not matter.
+// - A NaN that results has all bits but the sign. (f8e4m3: where a value overflows, the sign too.)
+// - ReduceOp::mean combines as sum; the division is in finish. Of integers it is one call for all
+//   ranks, without rounding before the end (integer_mean.h).
 // - The processor must be in its default rounding mode.
 using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources,
                                 std::size_t count, const Finish& finish);
 
 // Null where supports(type, op) is false or the processor lacks the isa. scalar is the reference:
-// the others give the same bits, except for which NaN it is.
+// the others give the same bits.
 ReduceFunction find_reduce(DType type, ReduceOp op, base::Isa isa = base::best_isa()) noexcept;
 
 // out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1] + ...), otherwise like

@@ -25,7 +25,7 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
     auto value = value_at(0, i);
     for (std::size_t s = 1; s < sources; ++s) value = Op::apply(value, value_at(s, i));
     if (finishing) value = Element::finish(value, finish);
-    const Stored stored = Element::encode(value);
+    const Stored stored = Element::encode(with_one_nan(value));
     std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
   }
 }
@@ -45,7 +45,7 @@ void scaled_sum(std::byte* out, const std::byte* const* in, const double* factor
       sum = s == 0 ? value : sum + value;
     }
     if (finishing) sum = Element::finish(sum, finish);
-    const Stored stored = Element::encode(sum);
+    const Stored stored = Element::encode(with_one_nan(sum));
     std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
   }
 }
@@ -118,8 +118,10 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
       return pick<Native<std::int8_t>>(op);
     case DType::u8:
       return pick<Native<std::uint8_t>>(op);
+    case DType::i16:
+      return pick<Native<std::int16_t>>(op);
     case DType::u16:
-      break;  // u16 is only moved, never reduced
+      return pick<Native<std::uint16_t>>(op);
   }
   return nullptr;
 }

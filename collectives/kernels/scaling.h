@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "collectives/kernels/divisor.h"
-
 namespace rondo::kernels {
 namespace {
 
@@ -94,50 +92,11 @@ class FloatScaling {
   double wide_multiply_, wide_divide_;
 };
 
-// The type in which value / divisor, truncated, is the integer quotient. Integers of 64 bits divide
-// as they are. In a floating-point type the quotient lies at least 1 / divisor below the next
-// integer. Rounding moves it by less while value is below 2^53 (f64) or 2^24 (f32).
-template <class T>
-struct QuotientOf {
-  using type = T;
-};
-template <>
-struct QuotientOf<std::int32_t> {
-  using type = double;
-};
-template <>
-struct QuotientOf<std::uint32_t> {
-  using type = double;
-};
-template <>
-struct QuotientOf<std::int8_t> {
-  using type = float;
-};
-template <>
-struct QuotientOf<std::uint8_t> {
-  using type = float;
-};
-
-template <class T>
-class IntegerScaling {
+// Integers are finished elsewhere (integer_mean.h).
+class NoScaling {
  public:
-  IntegerScaling(double, double divide) noexcept : divisor_(integer_divisor(divide)) {}
-  bool needed() const noexcept { return divisor_ != 1; }
-
-  template <class V>
-  void apply(V& value) const {
-    using Quotient = typename QuotientOf<T>::type;
-    constexpr std::size_t lanes = sizeof(V) / sizeof(T);
-    const auto divisor = static_cast<Quotient>(divisor_);
-    T lane[lanes];
-    std::memcpy(lane, &value, sizeof value);
-    for (std::size_t i = 0; i < lanes; ++i)
-      lane[i] = static_cast<T>(static_cast<Quotient>(lane[i]) / divisor);
-    std::memcpy(&value, lane, sizeof value);
-  }
-
- private:
-  std::int64_t divisor_;
+  NoScaling(double, double) noexcept {}
+  bool needed() const noexcept { return false; }
 };
 
 }  // namespace

@@ -178,6 +178,14 @@ struct UnsignedOf<std::uint32_t> {
   using type = std::uint32_t;
 };
 template <>
+struct UnsignedOf<std::int16_t> {
+  using type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<std::uint16_t> {
+  using type = std::uint16_t;
+};
+template <>
 struct UnsignedOf<std::int8_t> {
   using type = std::uint8_t;
 };
@@ -199,7 +207,7 @@ struct UnsignedOf<double> {
 template <class T, class M>
 struct Integers {
   using Machine = M;
-  using Scaling = IntegerScaling<T>;
+  using Scaling = NoScaling;
   using Lanes = Vector<typename UnsignedOf<T>::type, M>;
   static constexpr std::size_t element_bytes = sizeof(T);
   static constexpr std::size_t units_at_once = 4;
@@ -218,10 +226,14 @@ struct Integers {
     }
   }
   template <class Op>
-  RONDO_INLINE void settle(const Scaling* scaling) {
-    if (scaling != nullptr) scaling->apply(value);
-  }
+  RONDO_INLINE void settle(const Scaling*) {}
 };
+
+// As with_one_nan() in elements.h.
+template <class Bits, class V>
+RONDO_INLINE V with_one_nan(V value) {
+  return value == value ? value : cast<V>(~Bits{} >> 1);
+}
 
 template <class T, class M>
 struct Floats {
@@ -242,6 +254,7 @@ struct Floats {
   template <class Op>
   RONDO_INLINE void settle(const Scaling* scaling) {
     if (scaling != nullptr) scaling->apply(value);
+    value = with_one_nan<Vector<typename UnsignedOf<T>::type, M>>(value);
   }
 };
 
@@ -279,6 +292,8 @@ struct ShortFloats {
     }
     if (!Op::tame || scaling != nullptr)
       for (std::size_t i = 0; i < count; ++i) value[i] = Codec::tamed(value[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      value[i] = with_one_nan<Vector<std::uint32_t, M>>(value[i]);
   }
 };
 

@@ -55,7 +55,7 @@ std::optional<PointFrame> decode_point(const transports::HeaderBytes& bytes) noe
   const auto kind = std::to_integer<int>(from[4]), type = std::to_integer<int>(from[5]);
   PointFrame f;
   f.key.space = std::to_integer<std::uint8_t>(from[6]);
-  if (kind >= point_kind_count || type >= moved_dtype_count || f.key.space >= point_spaces)
+  if (kind >= point_kind_count || type >= dtype_count || f.key.space >= point_spaces)
     return std::nullopt;
   f.kind = static_cast<PointKind>(kind);
   f.type = static_cast<DType>(type);

@@ -67,7 +67,8 @@ typedef enum rondo_dtype {
   RONDO_U32,
   RONDO_I8,
   RONDO_U8,
-  RONDO_U16,                    /* reductions refuse it */
+  RONDO_U16,
+  RONDO_I16,
   RONDO_DTYPE_BITS = 0x7fffffff /* no type */
 } rondo_dtype;
 

@@ -15,8 +15,7 @@
 namespace rondo {
 
 // Element types. f8e4m3 and f8e5m2 are the OCP 8-bit floats (OFP8 1.0); bf16 is the upper half of
-// an f32. u16 only moves 16-bit values (broadcast, gather, all_to_all, send ...): reductions refuse
-// it.
+// an f32.
 enum class DType : std::uint8_t {
   f64,
   f32,
@@ -30,14 +29,14 @@ enum class DType : std::uint8_t {
   u32,
   i8,
   u8,
-  u16
+  u16,
+  i16
 };
-inline constexpr int dtype_count = 12;        // the first 12 can be reduced
-inline constexpr int moved_dtype_count = 13;  // all types
+inline constexpr int dtype_count = 14;
 
-// mean is the sum divided once by the number of ranks (integers: truncated towards zero). min and
-// max propagate NaN. Integer sums and products wrap. bit_and, bit_or and bit_xor exist for integer
-// types only.
+// mean is the sum divided once by the number of ranks. Of integers it is exact, rounded towards
+// zero: the sum does not wrap. min and max propagate NaN. Integer sums and products wrap. bit_and,
+// bit_or and bit_xor exist for integer types only.
 enum class ReduceOp : std::uint8_t { sum, mean, product, min, max, bit_and, bit_or, bit_xor };
 inline constexpr int reduce_op_count = 8;
 
@@ -84,7 +83,7 @@ struct Buffer {
 };
 
 constexpr bool is_valid(DType type) noexcept {
-  return static_cast<int>(type) < moved_dtype_count;
+  return static_cast<int>(type) < dtype_count;
 }
 constexpr bool is_valid(ReduceOp op) noexcept {
   return static_cast<int>(op) < reduce_op_count;
@@ -104,6 +103,7 @@ constexpr std::size_t size_of(DType type) noexcept {
     case DType::f16:
     case DType::bf16:
     case DType::u16:
+    case DType::i16:
       return 2;
     case DType::f8e4m3:
     case DType::f8e5m2:
@@ -118,9 +118,9 @@ constexpr bool is_integer(DType type) noexcept {
   return type >= DType::i64 && is_valid(type);
 }
 
-// False for the bit operations on floating-point types, and for u16.
+// False for the bit operations on floating-point types.
 constexpr bool supports(DType type, ReduceOp op) noexcept {
-  if (static_cast<int>(type) >= dtype_count || !is_valid(op)) return false;
+  if (!is_valid(type) || !is_valid(op)) return false;
   const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
   return !bits || is_integer(type);
 }
@@ -139,7 +139,7 @@ RONDO_API std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcep
 RONDO_API std::optional<Collective> parse_collective(std::string_view text) noexcept;
 
 // The DType of a C++ type: integers by width and sign, float, double. std::byte and char are u8.
-// 16-bit integers are u16, which reductions refuse. Other types have none. A program may add its
+// Other types have none. A program may add its
 // own half or bfloat16:
 //
 //   template <> struct rondo::DTypeOf<my::half> {
@@ -168,7 +168,7 @@ requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T,
          (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8)) struct DTypeOf<T> {
   static constexpr DType value = sizeof(T) == 8   ? (std::is_signed_v<T> ? DType::i64 : DType::u64)
                                  : sizeof(T) == 4 ? (std::is_signed_v<T> ? DType::i32 : DType::u32)
-                                 : sizeof(T) == 2 ? DType::u16
+                                 : sizeof(T) == 2 ? (std::is_signed_v<T> ? DType::i16 : DType::u16)
                                  : std::is_signed_v<T> ? DType::i8
                                                        : DType::u8;
 };

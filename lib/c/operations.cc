@@ -61,7 +61,7 @@ struct Given {
 
   // The cast is safe: operations only read inputs.
   Buffer buffer(const void* data, std::size_t count, rondo_dtype type) const {
-    return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U16), device};
+    return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_I16), device};
   }
 
   OpOptions options;

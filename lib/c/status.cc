@@ -31,7 +31,7 @@ static_assert(static_cast<int>(Errc::invalid_argument) == RONDO_INVALID_ARGUMENT
               static_cast<int>(Errc::system) == RONDO_SYSTEM && names.size() == RONDO_SYSTEM + 1);
 static_assert(static_cast<int>(DType::f64) == RONDO_F64 &&
               static_cast<int>(DType::i64) == RONDO_I64 &&
-              static_cast<int>(DType::u8) == RONDO_U8 && static_cast<int>(DType::u16) == RONDO_U16);
+              static_cast<int>(DType::u8) == RONDO_U8 && static_cast<int>(DType::i16) == RONDO_I16);
 static_assert(static_cast<int>(ReduceOp::sum) == RONDO_SUM &&
               static_cast<int>(ReduceOp::bit_xor) == RONDO_BIT_XOR);
 
@@ -74,7 +74,7 @@ const char* rondo_message() {
   return rondo::c::message_text.data();
 }
 size_t rondo_size_of(rondo_dtype type) {
-  const bool valid = static_cast<unsigned>(type) <= static_cast<unsigned>(RONDO_U16);
+  const bool valid = static_cast<unsigned>(type) <= static_cast<unsigned>(RONDO_I16);
   return valid ? rondo::size_of(static_cast<rondo::DType>(type)) : 0;
 }
 }

@@ -13,8 +13,8 @@ namespace rondo::python {
 namespace {
 
 constexpr std::array dtype_names = {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64",
-                                    "u64", "i32", "u32", "i8",   "u8",     "u16"};
-static_assert(dtype_names.size() == RONDO_U16 + 1);
+                                    "u64", "i32", "u32", "i8",   "u8",     "u16",    "i16"};
+static_assert(dtype_names.size() == RONDO_I16 + 1);
 constexpr std::array op_names = {"sum", "mean",    "product", "min",
                                  "max", "bit_and", "bit_or",  "bit_xor"};
 static_assert(op_names.size() == RONDO_BIT_XOR + 1);
@@ -43,7 +43,7 @@ Element integer(std::size_t item_bytes, bool is_signed) {
     case 1:
       return {is_signed ? RONDO_I8 : RONDO_U8, 1, Element::Kind::number};
     case 2:
-      return {RONDO_U16, 1, Element::Kind::number};
+      return {is_signed ? RONDO_I16 : RONDO_U16, 1, Element::Kind::number};
     case 4:
       return {is_signed ? RONDO_I32 : RONDO_U32, 1, Element::Kind::number};
     case 8:

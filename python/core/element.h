@@ -26,7 +26,7 @@ struct Element {
 // Reads a format of Python's module struct, as buffers have it. null: unsigned bytes.
 Element element_of(const char* format, std::size_t item_bytes);
 // What keeps the sum (or another reduction) of such elements from having a meaning; empty if it has
-// one. The library itself refuses u16 and bit operations on floats.
+// one. The library itself refuses bit operations on floats.
 std::string_view why_not_reduced(const Element& element, rondo_op op);
 
 // These take a member of the enum in Python, or its name in lower case ("f32", "sum",

@@ -20,8 +20,7 @@ class DType(enum.IntEnum):
     """The element types of Rondo, with the numbers of rondo::DType.
 
     NumPy has no bfloat16 and no 8-bit floats. Give arrays of uint16 or uint8 with the bits, and the
-    type as dtype=DType.BF16 or dtype="bf16". F8E4M3 and F8E5M2 are those of OFP8 1.0. U16 is moved
-    only: reductions refuse it.
+    type as dtype=DType.BF16 or dtype="bf16". F8E4M3 and F8E5M2 are those of OFP8 1.0.
     """
 
     F64 = 0
@@ -37,13 +36,14 @@ class DType(enum.IntEnum):
     I8 = 10
     U8 = 11
     U16 = 12
+    I16 = 13
 
 
 class ReduceOp(enum.IntEnum):
     """What a reduction does, with the numbers of rondo::ReduceOp.
 
-    MEAN is the sum divided once by the number of ranks (integers: truncated towards zero). MIN and
-    MAX propagate NaN. Integer sums and products wrap. The bit operations are for integers only.
+    MEAN is the sum divided once by the number of ranks; of integers it is exact, rounded towards
+    zero. MIN and MAX propagate NaN. Integer sums and products wrap. The bit operations are for integers only.
     """
 
     SUM = 0
@@ -56,7 +56,7 @@ class ReduceOp(enum.IntEnum):
     BIT_XOR = 7
 
 
-DTypeName = Literal["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "u64", "i32", "u32", "i8", "u8", "u16"]
+DTypeName = Literal["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "u64", "i32", "u32", "i8", "u8", "u16", "i16"]
 DTypeLike = Union[DType, DTypeName]
 OpName = Literal["sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"]
 OpLike = Union[ReduceOp, OpName]

@@ -30,6 +30,8 @@ inline DType moved_type(const at::Tensor& tensor) {
       return DType::i64;
     case at::kUInt64:
       return DType::u64;
+    case at::kShort:
+      return DType::i16;
     case at::kInt:
       return DType::i32;
     case at::kUInt32:
@@ -83,15 +85,15 @@ inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op
                       " is not possible: use a type that has it, such as float32");
   };
   const bool known = logical || floating || scalar == at::kLong || scalar == at::kInt ||
-                     scalar == at::kChar || scalar == at::kByte || scalar == at::kUInt64 ||
-                     scalar == at::kUInt32;
+                     scalar == at::kShort || scalar == at::kChar || scalar == at::kByte ||
+                     scalar == at::kUInt64 || scalar == at::kUInt32 || scalar == at::kUInt16;
   if (!known) refuse("a reduction");
   switch (op.op_) {
     case Torch::SUM:  // of truth values: or
       result.op = logical ? ReduceOp::max : ReduceOp::sum;
       break;
     case Torch::AVG:
-      if (!floating) refuse("an average");
+      if (logical) refuse("an average");
       result.op = ReduceOp::mean;
       break;
     case Torch::PRODUCT:

@@ -454,7 +454,11 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   CHECK(constants.host.latency_s == 0.25 && constants.network.seconds_per_byte == 0.001);
   uint16_t bits = (uint16_t)rank;
   CHECK(rondo_broadcast(c, &bits, &bits, 1, RONDO_U16, 2, NULL, NULL) == RONDO_OK && bits == 2);
-  CHECK(rondo_all_reduce(c, &bits, &bits, 1, RONDO_U16, RONDO_SUM, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  bits = 65530;
+  CHECK(rondo_all_reduce(c, &bits, &bits, 1, RONDO_U16, RONDO_MEAN, NULL, NULL) == RONDO_OK && bits == 65530);
+  int16_t least = (int16_t)(rank - 1);
+  CHECK(rondo_all_reduce(c, &least, &least, 1, RONDO_I16, RONDO_MIN, NULL, NULL) == RONDO_OK && least == -1);
+  CHECK(rondo_size_of(RONDO_I16) == 2 && rondo_size_of((rondo_dtype)(RONDO_I16 + 1)) == 0);
 }
 
 static char constants_file[64];

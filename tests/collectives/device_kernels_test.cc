@@ -245,7 +245,7 @@ TEST_CASE("a copy for several places keeps every bit", "[device]") {
 
 TEST_CASE("every type that can be reduced has a kernel, and its pointers can be changed",
           "[device]") {
-  CHECK(kernels::reduce_kernel(DType::u16) == nullptr);
+  CHECK(kernels::reduce_kernel(static_cast<DType>(dtype_count)) == nullptr);
   for (int i = 0; i < dtype_count; ++i) {
     const auto type = static_cast<DType>(i);
     INFO(name_of(type));
@@ -268,7 +268,6 @@ TEST_CASE("every type that can be reduced has a kernel, and its pointers can be 
     });
     CHECK(out == in);
   }
-  CHECK(testing::find_host_kernel("rondo_reduce_u16") == nullptr);
 }
 
 TEST_CASE("a grid has a thread for each 16 bytes, within its limit", "[device]") {

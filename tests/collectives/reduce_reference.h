@@ -130,34 +130,13 @@ T reference_of(rondo::ReduceOp op, T a, T b) {
   }
 }
 
-inline bool is_nan(rondo::DType type, const std::byte* at) {
-  if (type == rondo::DType::f64) {
-    double value;
-    std::memcpy(&value, at, sizeof value);
-    return value != value;
-  }
-  if (type == rondo::DType::f32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    return value != value;
-  }
-  const Layout layout = layout_of(type);
-  const std::uint32_t sign = 1u << (layout.exponent_bits + layout.mantissa_bits);
-  const std::uint32_t last = layout.has_infinity ? sign - (1u << layout.mantissa_bits) : sign - 2;
-  std::uint32_t code = 0;
-  std::memcpy(&code, at, rondo::size_of(type));
-  return (code & (sign - 1)) > last;
-}
-
-// The first element that differs; count if none does. All NaN count as equal.
+// The first element that differs; count if none does.
 inline std::size_t first_difference(rondo::DType type, const std::byte* a, const std::byte* b,
                                     std::size_t count) {
   const std::size_t bytes = rondo::size_of(type);
   if (std::memcmp(a, b, count * bytes) == 0) return count;
   for (std::size_t i = 0; i < count; ++i, a += bytes, b += bytes)
-    if (std::memcmp(a, b, bytes) != 0 &&
-        (rondo::is_integer(type) || !is_nan(type, a) || !is_nan(type, b)))
-      return i;
+    if (std::memcmp(a, b, bytes) != 0) return i;
   return count;
 }
 

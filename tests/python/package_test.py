@@ -29,7 +29,7 @@ class Package(unittest.TestCase):
 
     def test_numbers(self):
         """The enums have the numbers of the library."""
-        sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8E4M3": 1, "F8E5M2": 1, "I64": 8, "U64": 8, "I32": 4, "U32": 4, "I8": 1, "U8": 1, "U16": 2}
+        sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8E4M3": 1, "F8E5M2": 1, "I64": 8, "U64": 8, "I32": 4, "U32": 4, "I8": 1, "U8": 1, "U16": 2, "I16": 2}
         self.assertEqual([kind.name for kind in rondo.DType], list(sizes))
         with rondo.connect(rank=0, size=1) as c:
             for kind in rondo.DType:

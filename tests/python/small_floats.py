@@ -6,9 +6,9 @@ import numpy as np
 # name: (dtype of the array, bits of the fraction, bias of the exponent) for types that NumPy lacks.
 SMALL = {"bf16": (np.uint16, 7, 127), "f8e4m3": (np.uint8, 3, 7), "f8e5m2": (np.uint8, 2, 15)}
 STORED = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i64": np.int64, "u64": np.uint64, "i32": np.int32, "u32": np.uint32,
-          "i8": np.int8, "u8": np.uint8, "u16": np.uint16, **{name: row[0] for name, row in SMALL.items()}}
+          "i8": np.int8, "u8": np.uint8, "u16": np.uint16, "i16": np.int16, **{name: row[0] for name, row in SMALL.items()}}
 FLOATS = ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"]
-INTEGERS = ["i64", "u64", "i32", "u32", "i8", "u8"]
+INTEGERS = ["i64", "u64", "i32", "u32", "i16", "u16", "i8", "u8"]
 
 
 def _values(name):

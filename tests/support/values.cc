@@ -82,10 +82,15 @@ T combine(ReduceOp op, T a, T b) {
 
 template <class T>
 std::uint64_t reduce_integers(DType type, ReduceOp op, int size, std::size_t place) {
+  if (op == ReduceOp::mean) {
+    __extension__ __int128 sum = 0;
+    for (int rank = 0; rank < size; ++rank)
+      sum += static_cast<T>(integer_at(type, op, rank, place));
+    return static_cast<std::uint64_t>(sum / size);
+  }
   T value = static_cast<T>(integer_at(type, op, 0, place));
   for (int rank = 1; rank < size; ++rank)
     value = combine(op, value, static_cast<T>(integer_at(type, op, rank, place)));
-  if (op == ReduceOp::mean) value = static_cast<T>(value / static_cast<T>(size));
   return static_cast<std::uint64_t>(value);
 }
 
@@ -109,6 +114,10 @@ std::uint64_t reduced_at(DType type, ReduceOp op, int size, double scale, std::s
       return reduce_integers<std::int32_t>(type, op, size, place);
     case DType::u32:
       return reduce_integers<std::uint32_t>(type, op, size, place);
+    case DType::i16:
+      return reduce_integers<std::int16_t>(type, op, size, place);
+    case DType::u16:
+      return reduce_integers<std::uint16_t>(type, op, size, place);
     case DType::i8:
       return reduce_integers<std::int8_t>(type, op, size, place);
     case DType::u8:

@@ -225,6 +225,17 @@ TEST_CASE("the values of the table are exact in any order") {
         const auto t = static_cast<DType>(type);
         const auto o = static_cast<ReduceOp>(op);
         if (!supports(t, o)) continue;
+        INFO(name_of(t) << " " << name_of(o) << " " << size);
+        // A mean of integers is one call: its sums do not fit into the type.
+        if (is_integer(t) && o == ReduceOp::mean) {
+          std::vector<const std::byte*> in;
+          for (int rank = 0; rank < size; ++rank) in.push_back(contribution(t, o, rank).data());
+          transports::Blob mean(period * size_of(t));
+          kernels::find_reduce(t, o, base::Isa::scalar)(mean.data(), in.data(), in.size(), period,
+                                                        {1, static_cast<double>(size)});
+          CHECK(difference(mean.data(), reduction(t, o, size), size_of(t), 0, period) == "");
+          continue;
+        }
         transports::Blob value = contribution(t, o, size - 1);
         const kernels::Finish finish{1, o == ReduceOp::mean ? static_cast<double>(size) : 1.0};
         for (int rank = size - 2; rank >= -1; --rank) {
@@ -234,7 +245,6 @@ TEST_CASE("the values of the table are exact in any order") {
           kernels::find_reduce(t, o, base::Isa::scalar)(value.data(), in, sources, period,
                                                         rank < 0 ? finish : kernels::Finish{});
         }
-        INFO(name_of(t) << " " << name_of(o) << " " << size);
         CHECK(difference(value.data(), reduction(t, o, size), size_of(t), 0, period) == "");
       }
 }

@@ -92,9 +92,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("-c,--check", flags.check,
       "Check every result of the timed iterations; 0 switches the check off (default 1)");
   add("-d,--datatype", flags.type,
-      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, several with "
-      "commas, or "
-      "all");
+      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16, i16, "
+      "several "
+      "with commas, or all");
   add("-o,--op", flags.op,
       "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or "
       "all");

@@ -120,7 +120,7 @@ std::vector<DType> read_types(const std::string& text) {
   names.emplace_back("all");
   for (const std::string& word : split(text, ',')) {
     const auto type = parse_dtype(word);
-    if (!type || static_cast<int>(*type) >= dtype_count) fail_unknown("--datatype", word, names);
+    if (!type) fail_unknown("--datatype", word, names);
     if (std::find(types.begin(), types.end(), *type) == types.end()) types.push_back(*type);
   }
   if (types.empty()) fail_unknown("--datatype", text, names);

@@ -23,7 +23,7 @@ struct Value {
 };
 
 bool is_signed(DType type) {
-  return type == DType::i64 || type == DType::i32 || type == DType::i8;
+  return type == DType::i64 || type == DType::i32 || type == DType::i16 || type == DType::i8;
 }
 
 std::uint64_t narrow(DType type, std::uint64_t bits) {

@@ -20,5 +20,7 @@
   KERNEL(rondo_reduce_u64, Reduce<Native<std::uint64_t>>) \
   KERNEL(rondo_reduce_i32, Reduce<Native<std::int32_t>>)  \
   KERNEL(rondo_reduce_u32, Reduce<Native<std::uint32_t>>) \
+  KERNEL(rondo_reduce_i16, Reduce<Native<std::int16_t>>)  \
+  KERNEL(rondo_reduce_u16, Reduce<Native<std::uint16_t>>) \
   KERNEL(rondo_reduce_i8, Reduce<Native<std::int8_t>>)    \
   KERNEL(rondo_reduce_u8, Reduce<Native<std::uint8_t>>)

@@ -33,8 +33,10 @@ const char* reduce_kernel(DType type) noexcept {
       return "rondo_reduce_i8";
     case DType::u8:
       return "rondo_reduce_u8";
+    case DType::i16:
+      return "rondo_reduce_i16";
     case DType::u16:
-      break;
+      return "rondo_reduce_u16";
   }
   return nullptr;
 }

@@ -24,7 +24,7 @@ struct DeviceReduction {
   bool in_steps = false;
 };
 
-// "rondo_reduce_f32" and so on. Null for u16, which is only moved.
+// "rondo_reduce_f32" and so on. Null for a value outside the enum.
 const char* reduce_kernel(DType type) noexcept;
 
 // The arguments of that kernel for a whole reduction: `in` has every rank's input, in rank order.

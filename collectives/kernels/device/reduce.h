@@ -11,6 +11,7 @@
 
 #include "collectives/kernels/device/arguments.h"
 #include "collectives/kernels/elements.h"
+#include "collectives/kernels/integer_sum.h"
 #include "device/phases.h"
 #include "device/several.h"
 
@@ -136,6 +137,8 @@ struct Reduce {
   RONDO_HD static void reduce(const Arguments& arguments, std::size_t offset) noexcept {
     using Elements = typename Access::Elements;
     constexpr std::size_t many = sizeof(Elements) / sizeof(Stored);
+    if constexpr (std::is_integral_v<Value>)
+      if (arguments.op == ReduceOp::mean) return integer_mean<Access>(arguments, offset);
     Value values[many], next[many];
     Elements loaded = Access::load(arguments.in[0] + offset);
     RONDO_ROLLED
@@ -160,8 +163,31 @@ struct Reduce {
     const bool finishing = arguments.finish.needed();
     Elements result;
     for (std::size_t i = 0; i < many; ++i)
-      result.at[i] =
-          Element::encode(finishing ? Element::finish(values[i], arguments.finish) : values[i]);
+      result.at[i] = Element::encode(
+          with_one_nan(finishing ? Element::finish(values[i], arguments.finish) : values[i]));
+    store<Access>(arguments, offset, result);
+  }
+
+  // Adds all sources without rounding, and divides once.
+  template <class Access>
+  RONDO_HD static void integer_mean(const Arguments& arguments, std::size_t offset) noexcept {
+    using Elements = typename Access::Elements;
+    constexpr std::size_t many = sizeof(Elements) / sizeof(Stored);
+    IntegerSum<Stored> sums[many];
+    RONDO_ROLLED
+    for (std::uint32_t source = 0; source < arguments.sources; ++source) {
+      const Elements now = Access::load(arguments.in[source] + offset);
+      for (std::size_t i = 0; i < many; ++i) sums[i].add(now.at[i]);
+    }
+    Elements result;
+    const auto ranks = static_cast<std::int64_t>(arguments.finish.divide);
+    for (std::size_t i = 0; i < many; ++i) result.at[i] = sums[i].mean(ranks);
+    store<Access>(arguments, offset, result);
+  }
+
+  template <class Access>
+  RONDO_HD static void store(const Arguments& arguments, std::size_t offset,
+                             const typename Access::Elements& result) noexcept {
     RONDO_ROLLED
     for (std::uint32_t i = 0; i < arguments.outputs; ++i)
       Access::store(arguments.out[i] + offset, result);
