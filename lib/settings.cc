@@ -165,6 +165,9 @@ constexpr Setting table[] = {
        take(o.metrics_period, n, seconds_variable, default_metrics_period);
      },
      [](const O& o) { return show_time(o.metrics_period, default_metrics_period); }},
+    {"RONDO_METRICS_LABELS", nullptr,
+     [](O& o, const char* n) { take(o.metrics_labels, n, list_variable); },
+     [](const O& o) { return show_list(o.metrics_labels); }},
     {"RONDO_STAGING_BYTES", "16777216",
      [](O& o, const char* n) { take(o.staging_bytes, n, bytes_variable, default_staging_bytes); },
      [](const O& o) { return show_number(o.staging_bytes, default_staging_bytes); }},

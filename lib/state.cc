@@ -120,8 +120,10 @@ void CommunicatorState::check_options() const {
     throw Error(Errc::invalid_argument,
                 fmt::format("metrics_period is {} ms, it must be more than 0",
                             options_.metrics_period.count()));
-  if (!options_.metrics.empty())
+  if (!options_.metrics.empty()) {
     static_cast<void>(metrics::path_of(options_.metrics, place_.rank_outside(place_.rank)));
+    static_cast<void>(metrics::labels_of(options_.metrics_labels, options_.metrics, 0));
+  }
   if (options_.plan_constants && !is_sane(*options_.plan_constants))
     throw Error(Errc::invalid_argument, "plan_constants are out of range (docs/planner.md): " +
                                             format_constants(*options_.plan_constants));

@@ -59,10 +59,12 @@ void CommunicatorState::late(const engine::LateReport& report) {
 void CommunicatorState::begin_metrics() {
   if (options_.metrics.empty()) return;
   const int rank = place_.rank_outside(place_.rank);
-  listing_.emplace(metrics::path_of(options_.metrics, rank), options_.metrics_period, [this, rank] {
-    return metrics::Sample{rank, place_.ranks, transport_name_, engine_->statistics(),
-                           engine_->tag_counts()};
-  });
+  listing_.emplace(metrics::path_of(options_.metrics, rank),
+                   metrics::labels_of(options_.metrics_labels, options_.metrics, joined_.job),
+                   options_.metrics_period, [this, rank] {
+                     return metrics::Sample{rank, place_.ranks, transport_name_,
+                                            engine_->statistics(), engine_->tag_counts()};
+                   });
 }
 
 engine::RankStatus CommunicatorState::status() {

@@ -248,6 +248,7 @@ run_suites() {
 }
 part_plain() {
   local all
+  need_daemons "${metrics_packages[@]}"
   mapfile -t all < <(python tests/suites.py others . "${apart[@]}")
   run_suites "${all[@]}"
 }

@@ -159,6 +159,7 @@ typedef struct rondo_options {
   const struct rondo_constants* plan_constants;
   const char* metrics;        /* a file for Prometheus: see docs/metrics.md */
   uint64_t metrics_period_ms; /* 0: not set */
+  const char* metrics_labels; /* "run=mine,team=vision" */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);

@@ -116,6 +116,9 @@ struct RONDO_API Options {
   // exist. Empty: RONDO_METRICS, else none.
   std::string metrics{};
   std::chrono::milliseconds metrics_period{0};  // 0: RONDO_METRICS_PERIOD, else 5 s
+  // Labels that every sample gets: {"run=mine", "team=vision"}. Without a `run` it is the name of
+  // the file. Empty: RONDO_METRICS_LABELS, else none.
+  std::vector<std::string> metrics_labels{};
 
   // Reads the environment, RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI
   // and Slurm, and fills in the defaults. connect() does this too; call it only to see the values.

@@ -113,6 +113,7 @@ Options read_options(const rondo_options& from) {
   if (from.wait != nullptr) options.wait = from.wait;
   if (from.metrics != nullptr) options.metrics = from.metrics;
   options.metrics_period = milliseconds_of(from.metrics_period_ms);
+  if (from.metrics_labels != nullptr) options.metrics_labels = split_list(from.metrics_labels);
   if (from.plan_constants != nullptr) options.plan_constants = constants_of(*from.plan_constants);
   return options;
 }

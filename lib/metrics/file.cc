@@ -2,6 +2,7 @@
 #include "lib/metrics/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,9 @@ int replace_file(const std::string& path, std::uint64_t number, std::string_view
       fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   int error = file ? write_all(file.get(), text) : errno;
   if (!file) return error;
+  // Readable for a collector that runs as another user, whatever the umask. What refuses that, such
+  // as a file system without modes, has a rule of its own.
+  static_cast<void>(::fchmod(file.get(), 0644));
   file.reset();
   if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) ::unlink(fresh.c_str());
@@ -49,8 +53,8 @@ int replace_file(const std::string& path, std::uint64_t number, std::string_view
 
 }  // namespace
 
-File::File(std::string path, std::uint64_t number, milliseconds period)
-    : path_(std::move(path)), number_(number), period_(period) {
+File::File(std::string path, std::string labels, std::uint64_t number, milliseconds period)
+    : path_(std::move(path)), run_labels_(std::move(labels)), number_(number), period_(period) {
   thread_ = base::start_thread("rondo-metrics", [this] { run(); });
 }
 
@@ -104,7 +108,7 @@ std::string File::text() {
   const std::lock_guard lock(mutex_);
   Totals totals = ended_;
   for (const Sampler& sampler : open_) totals.add(sampler(), labels_, true);
-  return totals.text();
+  return totals.text(run_labels_);
 }
 
 void File::write() noexcept {
@@ -135,7 +139,8 @@ std::vector<Known>& known_files() {
   return files;
 }
 
-std::shared_ptr<File> file_of(const std::string& path, milliseconds period) {
+std::shared_ptr<File> file_of(const std::string& path, const std::string& labels,
+                              milliseconds period) {
   const std::lock_guard lock(known_mutex);
   std::vector<Known>& files = known_files();
   const unsigned generation = base::process_generation();
@@ -144,15 +149,16 @@ std::shared_ptr<File> file_of(const std::string& path, milliseconds period) {
     if (auto file = known.file.lock();
         file && known.generation == generation && file->path() == path)
       return file;
-  auto file = std::make_shared<File>(path, ++files_made, period);
+  auto file = std::make_shared<File>(path, labels, ++files_made, period);
   files.push_back({generation, file});
   return file;
 }
 
 }  // namespace
 
-Listing::Listing(const std::string& path, milliseconds period, File::Sampler sampler)
-    : file_(file_of(path, period)), place_(file_->add(std::move(sampler))) {}
+Listing::Listing(const std::string& path, const std::string& labels, milliseconds period,
+                 File::Sampler sampler)
+    : file_(file_of(path, labels, period)), place_(file_->add(std::move(sampler))) {}
 
 Listing::~Listing() {
   file_->remove(place_);

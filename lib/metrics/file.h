@@ -27,8 +27,8 @@ class File {
   // Returns a sample. Called without a lock of the caller, on any thread.
   using Sampler = std::function<Sample()>;
 
-  // number: that no other file of this process has.
-  File(std::string path, std::uint64_t number, milliseconds period);
+  // number: that no other file of this process has. labels: of every sample, see labels_of().
+  File(std::string path, std::string labels, std::uint64_t number, milliseconds period);
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -44,7 +44,7 @@ class File {
   std::string text();
   void write() noexcept;
 
-  const std::string path_;
+  const std::string path_, run_labels_;
   const std::uint64_t number_;
   const milliseconds period_;
   std::mutex mutex_;  // of all but told_
@@ -58,10 +58,12 @@ class File {
 };
 
 // Lists a communicator in the file of this path while it lives. The file is shared with other
-// communicators of this process, and ends with the last. Thread-bound. Throws as File does.
+// communicators of this process, whose first one gives the labels, and ends with the last.
+// Thread-bound. Throws as File does.
 class Listing {
  public:
-  Listing(const std::string& path, milliseconds period, File::Sampler sampler);
+  Listing(const std::string& path, const std::string& labels, milliseconds period,
+          File::Sampler sampler);
   ~Listing();
   Listing(const Listing&) = delete;
   Listing& operator=(const Listing&) = delete;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank writes its metrics. Thread-safe.
+// Where a rank writes its metrics, and under which labels. Thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,5 +16,13 @@ namespace rondo::metrics {
 // Error(invalid_argument), which names the variable, the pattern and what to do, if the pattern
 // cannot be read or the folder does not exist.
 std::string path_of(std::string_view pattern, int rank);
+
+// Returns the labels that every sample of a file gets, as text: "run=\"train\",team=\"vision\"".
+// labels: "name=value" each. Without `run` among them it is the name of the file up to its
+// last dot, without %r, %p and %h. Where two runs would get the same, because the name has %p or
+// nothing is left of it, the job's number is added. Throws Error(invalid_argument) for a name that
+// Prometheus or Rondo does not allow.
+std::string labels_of(std::span<const std::string> labels, std::string_view pattern,
+                      std::uint64_t job);
 
 }  // namespace rondo::metrics

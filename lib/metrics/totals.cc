@@ -39,18 +39,6 @@ constexpr std::array<Row, series_count> rows{{
     {"rondo_communicators", "gauge", "Communicators of this rank that are open."},
 }};
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') result += '\\';
-    if (c == '\n')
-      result += "\\n";
-    else
-      result += c;
-  }
-  return result;
-}
-
 std::string number(std::uint64_t value, bool seconds) {
   constexpr std::uint64_t second = 1'000'000'000;
   return seconds ? fmt::format("{}.{:09}", value / second, value % second) : std::to_string(value);
@@ -65,6 +53,18 @@ std::string_view name_of_kind(std::size_t kind) noexcept {
 }
 
 }  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') result += '\\';
+    if (c == '\n')
+      result += "\\n";
+    else
+      result += c;
+  }
+  return result;
+}
 
 std::string_view Names::of(const std::string& name) {
   if (const auto found = named_.find(name); found != named_.end()) return *found;
@@ -109,14 +109,15 @@ void Totals::add(const Sample& sample, Labels& labels, bool is_open) {
   }
 }
 
-std::string Totals::text() const {
+std::string Totals::text(std::string_view labels) const {
   std::string text;
   for (std::size_t series = 0; series < series_count; ++series) {
     const Row& row = rows[series];
     if (values_[series].empty()) continue;
     text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", row.name, row.help, row.type);
-    for (const auto& [labels, value] : values_[series])
-      text += fmt::format("{}{{{}}} {}\n", row.name, labels, number(value, row.seconds));
+    for (const auto& [own, value] : values_[series])
+      text += fmt::format("{}{{{}{}{}}} {}\n", row.name, labels, labels.empty() ? "" : ",", own,
+                          number(value, row.seconds));
   }
   return text;
 }

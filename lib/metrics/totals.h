@@ -52,6 +52,9 @@ class Names {
   std::set<std::string, std::less<>> named_;
 };
 
+// As the value of a label.
+std::string escaped(std::string_view text);
+
 // Thread-bound. Counters of communicators with the same labels are added up.
 class Totals {
  public:
@@ -63,7 +66,8 @@ class Totals {
 
   // is_open: the communicator still exists.
   void add(const Sample& sample, Labels& labels, bool is_open);
-  std::string text() const;
+  // labels: put in front of those of every sample, "run=\"train\"".
+  std::string text(std::string_view labels = {}) const;
 
  private:
   std::uint64_t& value(Series series, std::string labels) {

@@ -32,7 +32,8 @@ constexpr Text texts[] = {{"rendezvous", &rondo_options::rendezvous},
                           {"constants", &rondo_options::constants},
                           {"integrity", &rondo_options::integrity},
                           {"wait", &rondo_options::wait},
-                          {"metrics", &rondo_options::metrics}};
+                          {"metrics", &rondo_options::metrics},
+                          {"metrics_labels", &rondo_options::metrics_labels}};
 
 struct Number {
   std::string_view name;

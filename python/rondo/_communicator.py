@@ -306,6 +306,7 @@ def connect(
     staging_bytes: int | None = None,
     metrics: str | None = None,
     metrics_period: float | None = None,
+    metrics_labels: str | None = None,
 ) -> Communicator:
     """Joins the other ranks and returns their communicator.
 
@@ -330,6 +331,7 @@ def connect(
     measurements; see rondo/options.h. plan_constants replace the file `constants`.
 
     metrics: a file for Prometheus, written every metrics_period seconds (5): docs/metrics.md.
+    metrics_labels: labels of every sample: "run=mine,team=vision".
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have
     not come), InvalidArgumentError, MismatchError, UnsupportedError, PeerLostError or

@@ -80,19 +80,29 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(defaults.connect_deadline == std::chrono::seconds{30});
   CHECK(defaults.connections == 1);
   CHECK(defaults.staging_bytes == std::size_t{16} << 20);
-  CHECK(defaults.metrics.empty());
+  CHECK((defaults.metrics.empty() && defaults.metrics_labels.empty()));
   CHECK(defaults.metrics_period == std::chrono::seconds{5});
   CHECK_FALSE(defaults.reproducible);
 
-  const Environment environment{{"RONDO_DEADLINE", "5"},       {"RONDO_CONNECT_DEADLINE", "6"},
-                                {"RONDO_TRANSPORT", "shm"},    {"RONDO_INTERFACE", "lo"},
-                                {"RONDO_CONNECTIONS", "3"},    {"RONDO_PORT_RANGE", "4000-4001"},
-                                {"RONDO_ALGORITHM", "tree"},   {"RONDO_HOST", "a"},
-                                {"RONDO_SEGMENT_BYTES", "4K"}, {"RONDO_DEPTH", "7"},
-                                {"RONDO_CONSTANTS", "/file"},  {"RONDO_MEASURE", "1"},
-                                {"RONDO_STAGING_BYTES", "1M"}, {"RONDO_REPRODUCIBLE", "1"},
-                                {"RONDO_CHECKSUM", "1"},       {"RONDO_RANKS_ON_HOST", "9"},
-                                {"RONDO_METRICS", "/m.prom"},  {"RONDO_METRICS_PERIOD", "2"}};
+  const Environment environment{{"RONDO_DEADLINE", "5"},
+                                {"RONDO_CONNECT_DEADLINE", "6"},
+                                {"RONDO_TRANSPORT", "shm"},
+                                {"RONDO_INTERFACE", "lo"},
+                                {"RONDO_CONNECTIONS", "3"},
+                                {"RONDO_PORT_RANGE", "4000-4001"},
+                                {"RONDO_ALGORITHM", "tree"},
+                                {"RONDO_HOST", "a"},
+                                {"RONDO_SEGMENT_BYTES", "4K"},
+                                {"RONDO_DEPTH", "7"},
+                                {"RONDO_CONSTANTS", "/file"},
+                                {"RONDO_MEASURE", "1"},
+                                {"RONDO_STAGING_BYTES", "1M"},
+                                {"RONDO_REPRODUCIBLE", "1"},
+                                {"RONDO_CHECKSUM", "1"},
+                                {"RONDO_RANKS_ON_HOST", "9"},
+                                {"RONDO_METRICS", "/m.prom"},
+                                {"RONDO_METRICS_PERIOD", "2"},
+                                {"RONDO_METRICS_LABELS", "a=b, c=d"}};
   const Options variables = lib::with_environment({});
   CHECK(variables.deadline == std::chrono::seconds{5});
   CHECK(variables.connect_deadline == std::chrono::seconds{6});
@@ -111,6 +121,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(variables.ranks_on_host == 9);
   CHECK(variables.metrics == "/m.prom");
   CHECK(variables.metrics_period == std::chrono::seconds{2});
+  CHECK(variables.metrics_labels == std::vector<std::string>{"a=b", "c=d"});
 
   const Options own{.connect_deadline = std::chrono::seconds{1},
                     .deadline = std::chrono::seconds{2},
@@ -130,7 +141,8 @@ TEST_CASE("every field comes before its variable, and that before the default",
                     .measure = false,
                     .staging_bytes = 2,
                     .metrics = "/own.prom",
-                    .metrics_period = std::chrono::seconds{1}};
+                    .metrics_period = std::chrono::seconds{1},
+                    .metrics_labels = {"e=f"}};
   const Options fields = lib::with_environment(own);
   CHECK(fields.deadline == own.deadline);
   CHECK(fields.connect_deadline == own.connect_deadline);
@@ -138,6 +150,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(fields.ranks_on_host == 3);
   CHECK(fields.metrics == "/own.prom");
   CHECK(fields.metrics_period == own.metrics_period);
+  CHECK(fields.metrics_labels == own.metrics_labels);
   CHECK(fields.interfaces == own.interfaces);
   CHECK(fields.connections == 1);
   CHECK((fields.port_first == 50 && fields.port_last == 60));

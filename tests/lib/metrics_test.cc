@@ -61,6 +61,36 @@ TEST_CASE("metrics: a path that cannot be names variable, value and remedy") {
   CHECK(contains(refusal("/tmp/job%"), "% must be followed by r (the rank)"));
 }
 
+TEST_CASE("metrics: labels of the run are those that are given, else the name of the file") {
+  const auto labels = [](std::string_view pattern, const std::vector<std::string>& given = {}) {
+    return metrics::labels_of(given, pattern, 0x12'3456'789a);
+  };
+  CHECK(labels("/tmp/train.prom") == "run=\"train\"");
+  CHECK(labels("/tmp.prom/train-%r.prom") == "run=\"train\"");
+  CHECK(labels("%h.night.1.5.%r.prom") == "run=\"night.1.5\"");
+  CHECK(labels("/tmp/a%%b") == "run=\"a%b\"");
+  // Names that two runs may share on a host.
+  CHECK(labels("/tmp/train.%p.prom") == "run=\"train-3456789a\"");
+  CHECK(labels("/tmp/%r.prom") == "run=\"3456789a\"");
+  CHECK(labels("/tmp/%h_.prom") == "run=\"3456789a\"");
+  CHECK(labels("/tmp/x.prom", {"team= v\"\\", "run=a\nb", " _B9 =ä="}) ==
+        "_B9=\"ä=\",run=\"a b\",team=\" v\\\"\\\\\"");
+  for (const auto& [given, why] :
+       std::vector<std::pair<std::string, std::string>>{{"night", "give NAME=VALUE"},
+                                                        {"9=a", "begins with no digit"},
+                                                        {"__a=b", "no __"},
+                                                        {"=a", "a name has letters"},
+                                                        {"a-b=c", "a name has letters"},
+                                                        {"late_rank=1", "take another"},
+                                                        {"run=1", "comes twice"}}) {
+    INFO(given);
+    CHECK_THROWS_WITH(
+        labels("x", {"run=0", given}),
+        Catch::Contains("RONDO_METRICS_LABELS (Options::metrics_labels) has '" + given + "': ") &&
+            Catch::Contains(why));
+  }
+}
+
 TEST_CASE("metrics: label values are escaped, and counters with the same labels are added up") {
   metrics::Totals totals;
   metrics::Totals::Labels labels;
@@ -82,6 +112,7 @@ TEST_CASE("metrics: label values are escaped, and counters with the same labels 
       contains(text, "rondo_operations_total{rank=\"1\",operation=\"all_reduce\",tag=\"a\"} 1\n"));
   CHECK(contains(text, "rondo_communicators{rank=\"0\"} 1\n"));
   CHECK_FALSE(contains(text, "rondo_late_calls_total"));
+  CHECK(contains(totals.text("run=\"x\""), "rondo_communicators{run=\"x\",rank=\"0\"} 1\n"));
 }
 
 TEST_CASE("metrics: tags and late ranks of all communicators are bounded") {

@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -97,7 +98,7 @@ class Metrics(unittest.TestCase):
         self.assertGreater(len(versions), 2)
         of = [read(os.path.join(self.folder, f"job.{rank}.prom")) for rank in range(2)]
         for rank, families in enumerate(of):
-            mine = {"rank": str(rank)}
+            mine = {"rank": str(rank), "run": "job"}
             for samples in families.values():
                 self.assertTrue(all(mine.items() <= dict(key).items() for key in samples))
             self.assertEqual(value(families, "rondo_operations_total", operation="all_reduce", tag="step"), 101)
@@ -127,17 +128,29 @@ class Metrics(unittest.TestCase):
         self.assertEqual(documented, written)
 
     def test_tags_are_bounded(self):
-        self.end(self.start("tags", pattern="%r.prom"))
+        job = self.start("tags", pattern="%r.prom", RONDO_METRICS_LABELS="team=a b")
+        self.end(job)
         self.assertEqual(self.names(), ["0.prom", "1.prom"])
         families = read(os.path.join(self.folder, "0.prom"))
+        others = read(os.path.join(self.folder, "1.prom"))
+        runs = {(dict(key)["run"], dict(key)["team"]) for key in [*families["rondo_failures_total"], *others["rondo_failures_total"]]}
+        self.assertEqual(len(runs), 1)
+        self.assertRegex(runs.pop()[0], "^[0-9a-f]{8}$")
         tags = {dict(key)["tag"] for key in families["rondo_operations_total"]}
         self.assertEqual(len(tags - {""}), 33)
         self.assertEqual(value(families, "rondo_operations_total", tag="tag 31"), 1)
         self.assertEqual(value(families, "rondo_operations_total", tag="other"), 8)
 
     def test_communicators_of_a_process_share_a_file(self):
-        self.end(self.start("several", ranks=4))
+        before = os.umask(0o077)
+        try:
+            job = self.start("several", ranks=4)
+        finally:
+            os.umask(before)
+        self.end(job)
         self.assertEqual(self.names(), [f"job.{rank}.prom" for rank in range(4)])
+        for name in self.names():  # a collector may be another user
+            self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.folder, name)).st_mode), 0o644)
         for rank in range(4):
             families = read(os.path.join(self.folder, f"job.{rank}.prom"))
             self.assertEqual(value(families, "rondo_operations_total", operation="all_reduce", rank=str(rank)), 15)
