@@ -23,6 +23,12 @@ std::string namespace_number(const char* link) {
   return std::string(target.substr(open + 1, close - open - 1));
 }
 
+std::string boot_identity() {
+  std::string boot = read_short_file("/proc/sys/kernel/random/boot_id");
+  while (!boot.empty() && (boot.back() == '\n' || boot.back() == ' ')) boot.pop_back();
+  return boot;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -60,9 +66,13 @@ std::string process_namespace() {
   return number.empty() ? "0" : number;
 }
 
+std::string clock_identity() {
+  const std::string boot = boot_identity(), number = namespace_number("/proc/self/ns/time");
+  return boot.empty() || number.empty() ? std::string() : boot + "." + number;
+}
+
 std::string host_identity() {
-  std::string boot = read_short_file("/proc/sys/kernel/random/boot_id");
-  while (!boot.empty() && (boot.back() == '\n' || boot.back() == ' ')) boot.pop_back();
+  std::string boot = boot_identity();
   if (boot.empty()) boot = host_name();
   const std::string network = namespace_number("/proc/self/ns/net");
   return boot + "." + (network.empty() ? "0" : network);

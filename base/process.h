@@ -20,6 +20,9 @@ std::optional<ProcessStatus> read_process(int process);
 std::string process_namespace();
 // Boot id and network namespace: processes with the same identity share loopback.
 std::string host_identity();
+// Kernel and time namespace: processes with the same text read one steady clock. Empty when the
+// system does not say.
+std::string clock_identity();
 // The name of this host; "unknown" when the system does not say.
 std::string host_name();
 // The first 4096 bytes of a file, in one read; empty when it cannot be read.

@@ -88,6 +88,22 @@ class Bench(HostCase):
             self.assertRegex(table, r"# Ceiling              : 0\.\d+ to 0\.\d+ GB/s")
             self.assertEqual(json.loads(path.read_text())["ranks"], 2)
 
+    def test_clocks_of_one_host_that_differ(self):
+        """Containers may have time namespaces of their own, as restored ones have."""
+        shifted = ["unshare", "-T", "--monotonic", "1000000"]
+        if self.network.hosts[0].run([*shifted, "true"]).returncode != 0:
+            self.skipTest("there can be no time namespaces here")
+        script = f'[ "$RONDO_RANK" = 1 ] && exec {" ".join(shifted)} "$@"; exec "$@"'
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            command = ["sh", "-c", script, "sh", *bench("-b", "1K", "-e", "1K", "--json", path, *QUICK)]
+            with Job(self.network, by_host(1, 2), command) as job:
+                self.assert_right(job)
+            for row in json.loads(path.read_text())["results"]:
+                self.assertLess(row["late_us"], 60e6)
+                self.assertLess(row["transfer_us"], 60e6)
+                self.assertGreater(row["clock_error_us"], 0)
+
     def test_variables_of_torchrun(self):
         def variables(rank: int) -> dict:
             return {"RONDO_RANK": None, "RONDO_SIZE": None, "RONDO_RENDEZVOUS": None, "RANK": str(rank), "WORLD_SIZE": "4",

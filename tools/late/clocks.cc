@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
+
+#include "base/mix.h"
+#include "base/process.h"
 
 namespace rondo::tools {
 namespace {
@@ -11,30 +15,46 @@ namespace {
 constexpr int round_trips = 16;
 constexpr std::uint32_t clock_tag = 0x434c4b;  // messages of the bench have small tags
 
+// 0: nothing proves which clock this is.
+std::uint64_t hash_of_clock() {
+  const std::string text = base::clock_identity();
+  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  return bytes.empty() ? 0 : base::hash_bytes(bytes);
+}
+
 }  // namespace
 
 Clocks::Clocks(Communicator& communicator) : communicator_(communicator) {
   const auto size = static_cast<std::size_t>(communicator.size());
   const auto local = communicator.local_ranks();
-  std::int32_t mine = communicator.rank();
-  for (const int rank : local) mine = std::min<std::int32_t>(mine, rank);
-  std::vector<std::int32_t> first(size, 0);
-  communicator.all_gather(Buffer{&mine, 1, DType::i32}, Buffer{first.data(), size, DType::i32})
+  // The first rank of this host, and what proves that its ranks read one clock.
+  struct Identity {
+    std::uint64_t host = 0, clock = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  static_assert(sizeof(Identity) == 2 * sizeof(std::uint64_t));
+  Identity mine{static_cast<std::uint64_t>(*std::ranges::min_element(local)), hash_of_clock()};
+  std::vector<Identity> all(size);
+  communicator.all_gather(Buffer{&mine, 2, DType::u64}, Buffer{all.data(), 2 * size, DType::u64})
       .wait();
-  answers_ = mine == communicator.rank() && mine != first[0];
+  const auto first_of = [&](const Identity& clock, int rank) {
+    if (clock.clock == 0) return rank;
+    return static_cast<int>(std::ranges::find(all, clock) - all.begin());
+  };
+  answers_ = communicator.rank() > 0 && first_of(mine, communicator.rank()) == communicator.rank();
   if (communicator.rank() != 0) return;
-  for (const std::int32_t leader : first) {
-    const bool other = leader != first[0] && leader > 0 && leader < communicator.size();
-    host_of_.push_back(other ? place_of(leader) : -1);
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const int first = first_of(all[static_cast<std::size_t>(rank)], rank);
+    clock_of_.push_back(first == 0 ? -1 : place_of(first));
   }
 }
 
-// The place of a host in hosts_, where it is added if it is new.
+// The place of a clock in others_, where it is added if it is new.
 int Clocks::place_of(int first) {
-  const auto known = std::find_if(hosts_.begin(), hosts_.end(),
-                                  [=](const Host& host) { return host.first == first; });
-  const auto place = static_cast<int>(known - hosts_.begin());
-  if (known == hosts_.end()) hosts_.push_back({first, {}, {}});
+  const auto known = std::find_if(others_.begin(), others_.end(),
+                                  [=](const Other& other) { return other.first == first; });
+  const auto place = static_cast<int>(known - others_.begin());
+  if (known == others_.end()) others_.push_back({first, {}, {}});
   return place;
 }
 
@@ -63,16 +83,16 @@ void Clocks::answer() {
 
 void Clocks::mark() {
   if (answers_) answer();
-  for (Host& host : hosts_) {
-    host.before = host.now;
-    host.now = ask(host.first);
+  for (Other& other : others_) {
+    other.before = other.now;
+    other.now = ask(other.first);
   }
 }
 
 double Clocks::on_rank_0(int rank, double nanoseconds) const {
-  const int place = host_of_[static_cast<std::size_t>(rank)];
+  const int place = clock_of_[static_cast<std::size_t>(rank)];
   if (place < 0) return nanoseconds;
-  const auto& [first, before, now] = hosts_[static_cast<std::size_t>(place)];
+  const auto& [first, before, now] = others_[static_cast<std::size_t>(place)];
   const double span = now.at - before.at;
   const double share = span > 0 ? std::clamp((nanoseconds - before.at) / span, 0.0, 1.0) : 1;
   return nanoseconds - (before.offset + share * (now.offset - before.offset));
@@ -80,8 +100,8 @@ double Clocks::on_rank_0(int rank, double nanoseconds) const {
 
 double Clocks::error_ns() const {
   double worst = 0, second = 0;
-  for (const Host& host : hosts_) {
-    const double error = std::max(host.before.error, host.now.error);
+  for (const Other& other : others_) {
+    const double error = std::max(other.before.error, other.now.error);
     second = std::max(second, std::min(worst, error));
     worst = std::max(worst, error);
   }

@@ -10,10 +10,11 @@
 
 namespace rondo::tools {
 
-// The steady clocks of all ranks, set against that of rank 0. Ranks of one host share a clock. For
-// every other host rank 0 exchanges short messages with its first rank: in that of the shortest
-// round trip the other clock was read in the middle, or at most half of the round trip off it.
-// Between two such times a clock is taken to drift evenly.
+// The steady clocks of all ranks, set against that of rank 0. Ranks of one host share a clock if
+// they share kernel and time namespace: containers may have clocks of their own. For every other
+// clock rank 0 exchanges short messages with its first rank: in that of the shortest round trip the
+// other clock was read in the middle, or at most half of the round trip off it. Between two such
+// times a clock is taken to drift evenly.
 class Clocks {
  public:
   // All ranks make the object and call mark() together. A failure of the communicator throws.
@@ -29,11 +30,11 @@ class Clocks {
 
  private:
   struct Mark {
-    double at = 0;      // by the other host's clock, nanoseconds
+    double at = 0;      // by the other clock, nanoseconds
     double offset = 0;  // what it showed more than rank 0's
     double error = 0;
   };
-  struct Host {
+  struct Other {
     int first = 0;  // its first rank
     Mark before, now;
   };
@@ -42,9 +43,9 @@ class Clocks {
   void answer();
 
   Communicator& communicator_;
-  std::vector<Host> hosts_;   // rank 0: all others; other ranks: empty
-  std::vector<int> host_of_;  // by rank, the place in hosts_; -1: the host of rank 0
-  bool answers_ = false;      // the first rank of a host that is not rank 0's
+  std::vector<Other> others_;  // rank 0: all but its own; other ranks: empty
+  std::vector<int> clock_of_;  // by rank, the place in others_; -1: the clock of rank 0
+  bool answers_ = false;       // the first rank of a clock that is not rank 0's
 };
 
 // Now, by the steady clock of this host in nanoseconds.
