@@ -37,6 +37,10 @@ constexpr int untimed_frames = 8, timed_frames = 16;
 constexpr nanoseconds slow_frame{2'500'000};
 constexpr nanoseconds spin_time{300'000};
 
+constexpr std::string_view firewall =
+    ". A firewall may drop data connections: each rank must reach this port of each other rank, "
+    "which RONDO_PORT_RANGE=FIRST-LAST chooses from a range (docs/several-hosts.md#firewalls)";
+
 std::size_t bytes_of(Kind kind) noexcept {
   return kind == Kind::small ? small_bytes : kind == Kind::large ? large_bytes : 0;
 }
@@ -143,8 +147,9 @@ void Conversation::drive(const Done& done) {
     if (now >= until_)
       throw Error(Errc::deadline_exceeded,
                   fmt::format("measuring the link to rank {} at {}: no answer by the deadline of "
-                              "connect(); RONDO_MEASURE=0 skips the measurement",
-                              peer_, transport_.link(peer_, transports::Lane::bulk).describe()));
+                              "connect(){}",
+                              peer_, transport_.link(peer_, transports::Lane::bulk).describe(),
+                              received_ > 0 ? "" : firewall));
     if (now - idle_since < spin_time)
       ::sched_yield();
     else

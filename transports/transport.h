@@ -223,6 +223,12 @@ struct DmaBuffer {
   std::span<std::byte> memory;  // addresses of the GPU, as frames name them
 };
 
+// Pieces with data that the open connections have sent, and those of them sent again because they
+// were lost.
+struct Segments {
+  std::uint64_t sent = 0, resent = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;  // closes every link; bounded
@@ -261,6 +267,8 @@ class Transport {
   // dropped. Returns the peers that lack something at the end. Without this call the destructor may
   // cut such frames. A transport whose frames are with the peer after halt() does nothing here.
   virtual std::vector<int> linger(base::TimePoint) { return {}; }
+  // What the network has lost so far. Thread-safe.
+  virtual Segments segments() { return {}; }
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.
   virtual void interrupt(std::string_view) noexcept {}

@@ -500,6 +500,11 @@ Statistics Engine::statistics() {
   result.bytes_received = traffic.bytes_received;
   result.staging_bytes = traffic.staging_bytes;
   result.failures = failures_;
+  for (transports::Transport* const transport : transports_) {
+    const transports::Segments segments = transport->segments();
+    result.segments_sent += segments.sent;
+    result.segments_resent += segments.resent;
+  }
   result.late_ranks.resize(static_cast<std::size_t>(options_.size));
   for (const LaneCalls& calls : calls_) {
     const Watch& watch = calls.watch();

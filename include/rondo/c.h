@@ -221,8 +221,10 @@ typedef struct rondo_statistics {
   uint64_t frames_received;
   uint64_t bytes_sent;
   uint64_t bytes_received;
-  uint64_t staging_bytes; /* held now */
-  uint64_t failures;      /* operations that ended with an error */
+  uint64_t staging_bytes;   /* held now */
+  uint64_t failures;        /* operations that ended with an error */
+  uint64_t segments_sent;   /* TCP segments with data, over the open connections */
+  uint64_t segments_resent; /* those of them that the network had lost */
   uint64_t waited_ranks_ns;
   uint64_t waited_transfer_ns;
   uint64_t waited_gpu_ns;

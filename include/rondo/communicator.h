@@ -103,6 +103,9 @@ struct Statistics {
   std::uint64_t bytes_received = 0;
   std::size_t staging_bytes = 0;  // staging memory held now
   std::uint64_t failures = 0;     // operations that ended with an error
+  // TCP segments with data that the open connections have sent, and those of them that the network
+  // has lost, so that they were sent again.
+  std::uint64_t segments_sent = 0, segments_resent = 0;
   std::array<std::chrono::nanoseconds, wait_cause_count> waited{};  // by WaitCause
   std::vector<LateRank> late_ranks;                                 // by rank; of this one nothing
 };

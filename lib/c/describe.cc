@@ -111,6 +111,8 @@ rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statis
                    s.bytes_received,
                    s.staging_bytes,
                    s.failures,
+                   s.segments_sent,
+                   s.segments_resent,
                    waited(WaitCause::ranks),
                    waited(WaitCause::transfer),
                    waited(WaitCause::gpu),

@@ -88,7 +88,8 @@ py::tuple statistics(Session& session) {
   for (const rondo_late_rank& one : late)
     late_ranks.append(py::make_tuple(one.calls, seconds(one.waited_ns)));
   return py::make_tuple(s.operations, s.frames_sent, s.frames_received, s.bytes_sent,
-                        s.bytes_received, s.staging_bytes, s.failures, seconds(s.waited_ranks_ns),
+                        s.bytes_received, s.staging_bytes, s.failures, s.segments_sent,
+                        s.segments_resent, seconds(s.waited_ranks_ns),
                         seconds(s.waited_transfer_ns), seconds(s.waited_gpu_ns),
                         seconds(s.waited_messages_ns), late_ranks);
 }

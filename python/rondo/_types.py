@@ -146,6 +146,10 @@ class Statistics(NamedTuple):
     """Staging memory held now."""
     failures: int
     """Operations that ended with an error."""
+    segments_sent: int
+    """TCP segments with data, over the open connections."""
+    segments_resent: int
+    """Those of them that the network had lost."""
     waited_ranks: float
     """Seconds in which the oldest operation was a collective that a rank had not called."""
     waited_transfer: float

@@ -174,6 +174,21 @@ class NoDeadline(Vanished):
             self.assertLess(time.monotonic() - cut, PEER_TIMEOUT + BUSY)
 
 
+@unittest.skipUnless(all_cases(), "it takes seconds until large segments count as lost: RONDO_TEST_CASES=all")
+class BlackHole(FaultCase):
+    def test_a_path_that_drops_large_packets(self):
+        """The hosts have jumbo frames, and what is between them has not."""
+        with Network(2, ["1gbit"]) as network:
+            for host in network.hosts:  # without GSO, whose packets any veth takes
+                host.set_up("ip", ["link set eth0 mtu 9000 gso_max_segs 1"])
+            hole = r"10\.77\.0\.\d -> 10\.77\.0\.\d \(eth0\): large segments \(8\d\d\d bytes\) get lost for \d+ s, while small ones arrive.*tcp_mtu_probing"
+            for measure in "10":
+                with self.subTest(measure=measure), \
+                        Job(network, by_host(2, 1), [program(1), "run", 1, 0, MIB], RONDO_MEASURE=measure, RONDO_ALGORITHM="star") as job:
+                    for rank in job.finish(SECONDS):
+                        self.assertRegex(rank.output + rank.errors, hole, job.story())
+
+
 load_tests = by_class(4)
 
 if __name__ == "__main__":

@@ -191,8 +191,48 @@ class Secrets(HostCase):
         self.assertIn("secret", second)
 
 
+class Firewalls(HostCase):
+    def test_data_ports_are_blocked(self):
+        self.network.lose(1, "ip dport 42000 0xfff0", "ip sport 42000 0xfff0")
+        hints = {"1": r"measuring the link to rank \d at 10\.77\.0\.\d:4200\d: no answer by the deadline of connect\(\)\. A firewall may "
+                      r"drop data connections: .*RONDO_PORT_RANGE",
+                 "0": r"cannot connect to rank \d at 10\.77\.0\.\d:4200\d: no answer within \d+ ms\. If rank \d runs, a firewall may "
+                      r"block port 4200\d: RONDO_PORT_RANGE is 42000-42015 \(docs/several-hosts\.md#firewalls\)"}
+        for measure, hint in drawn_of(hints.items()):
+            with self.subTest(measure=measure), \
+                    Job(self.network, by_host(2, 1), bench("-b", "8", "-e", "8", *QUICK), RONDO_PORT_RANGE="42000-42015",
+                        RONDO_CONNECT_DEADLINE="2", RONDO_MEASURE=measure) as job:
+                job.finish()
+                for rank in job.ranks:
+                    self.assertRegex(rank.errors, hint)
+                    self.assertNotIn("RONDO_MEASURE", rank.errors)
+
+    def test_link_local_addresses_alone(self):
+        with Network(2, ["1gbit"]) as network:
+            for host in network.hosts:
+                host.set_up("ip", ["address flush dev eth0", "address add fe80::1%d/64 dev eth0 nodad" % host.number])
+            with Job(network, by_host(2, 1), bench("-b", "8", "-e", "8", *QUICK), RONDO_RENDEZVOUS=f"tcp://[fe80::10%eth0]:{PORT}") as job:
+                job.finish()
+                for rank in job.ranks:
+                    self.assertRegex(rank.errors, r"rank \d runs on another host and listens only on loopback \(127\.0\.0\.1:\d+\): .*link-local "
+                                                  r"addresses \(fe80::\).*Give one an address")
+
+
 class Interfaces(HostCase):
     rates = ["1gbit", "500mbit"]
+
+    def test_a_dead_path_is_told_once(self):
+        for link in drawn_of(range(2)):
+            with self.subTest(link=link), Network(2, self.rates) as network:
+                network.silence(1, link)
+                with Job(network, by_host(2, 2), bench("-b", "64K", "-e", "64K", "--algorithm", "ring", *QUICK), link=1 - link) as job:
+                    self.assert_ended(job)
+                    told = [line for rank in job.ranks for line in rank.errors.splitlines()]
+                    # Ranks 0 and 1 are those on the host with the lower ranks.
+                    self.assertLessEqual(len(told), 2, told)
+                    self.assertRegex(told[0], rf"^rondo warning: rank [01] on host \S+ cannot reach rank [23] over interface eth{link} "
+                                              rf"\(10\.77\.{link}\.1 -> 10\.77\.{link}\.2\), and uses 10\.77\.{1 - link}\.1 -> "
+                                              rf"10\.77\.{1 - link}\.2 \(eth{1 - link}\) instead: .*RONDO_INTERFACE=\^eth{link}\b")
 
     def moved(self, **environment) -> list[int]:
         """Runs a job. Returns the bytes that host 1 received on each link."""
@@ -200,6 +240,7 @@ class Interfaces(HostCase):
         before = [host.counters(link)[0] for link in range(2)]
         with Job(self.network, by_host(2, 1), bench("-b", "1M", "-e", "1M", *QUICK), **environment) as job:
             self.assert_ended(job)
+            self.assertEqual([rank.errors for rank in job.ranks], ["", ""])
         return [host.counters(link)[0] - before[link] for link in range(2)]
 
     def test_a_filter_picks_the_network(self):

@@ -163,10 +163,10 @@ class Network:
         while self._open:
             self._open.pop().close()
 
-    def set_rate(self, host: int, rate: str, link: int = 0) -> None:
+    def set_rate(self, host: int, rate: str, link: int = 0, shape: str = SHAPE) -> None:
         """Gives a link of one host another rate, in both directions."""
         for namespace, device in ((self.hosts[host], f"eth{link}"), (self._switch, _port(host, link))):
-            namespace.set_up("tc", [f"qdisc change dev {device} root handle 1: tbf rate {rate} {SHAPE}"])
+            namespace.set_up("tc", [f"qdisc change dev {device} root handle 1: tbf rate {rate} {shape}"])
 
     def slow_down(self, sender: int, receiver: int, rate: str, link: int = 0) -> None:
         """Limits what one host sends to one other. The way back stays as it is."""
@@ -176,6 +176,17 @@ class Network:
             f"class add dev {device} parent 2: classid 2:1 htb rate {self.rates[link]} burst 256kb cburst 256kb",
             f"class add dev {device} parent 2: classid 2:2 htb rate {rate} burst 64kb cburst 64kb",
             f"filter add dev {device} parent 2: protocol ip u32 match ip dst {address}/32 flowid 2:2"])
+
+    def lose(self, sender: int, *matches: str, link: int = 0) -> None:
+        """Drops what one host sends and one of these filters of tc (u32) matches, such as
+        "ip dst 10.77.0.3/32" or "ip dport 42000 0xfff0"."""
+        device = f"eth{link}"
+        self.hosts[sender].set_up("tc", [
+            f"qdisc replace dev {device} root handle 2: htb default 1",
+            f"class add dev {device} parent 2: classid 2:1 htb rate {self.rates[link]} burst 256kb cburst 256kb",
+            f"class add dev {device} parent 2: classid 2:2 htb rate {self.rates[link]}",
+            f"qdisc add dev {device} parent 2:2 blackhole",
+            *(f"filter add dev {device} parent 2: protocol ip u32 match {match} flowid 2:2" for match in matches)])
 
     def cut(self, host: int, link: int = 0) -> None:
         """Like a cable that is pulled out: the interface of the host loses its carrier."""

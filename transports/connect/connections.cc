@@ -16,6 +16,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "base/shortage.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -299,9 +300,10 @@ void Connections::hand_over(int peer, int lane, std::size_t index, base::FileDes
   const auto& known = peers_[static_cast<std::size_t>(peer)];
   const bool same_host = known && known->address.host == options_.host;
   set_keepalive(socket.get(), options_.peer_timeout);
-  keepalive_.watch(socket.get());
+  keepalive_.watch(socket.get(), {peer, lane, static_cast<int>(index)});
   if (!keepalive_running_) keep_alive();
   std::string name = name_of_peer(peer, socket.get());
+  warn_of_detour(peer, lane, index, socket.get());
   std::string route = route_of(socket.get());
   std::string interface = interface_of(socket.get());
   const std::uint32_t speed = speed_of(socket.get());
@@ -317,11 +319,39 @@ void Connections::hand_over(int peer, int lane, std::size_t index, base::FileDes
            .agreed = agreed});
 }
 
+// A path that was planned over one interface and leads over another: the planned way is dead, and
+// what it would carry loads the other one. Of both ranks the lower one says so, once for each
+// interface.
+void Connections::warn_of_detour(int peer, int lane, std::size_t index, int socket) {
+  const auto& known = peers_[static_cast<std::size_t>(peer)];
+  if (!known || peer < options_.rank) return;
+  const auto& planned = known->links[static_cast<std::size_t>(lane)][index];
+  if (!planned || !planned->local || local_endpoint(socket).address() == *planned->local) return;
+  const auto mine = std::ranges::find(own(), *planned->local, &LocalAddress::address);
+  if (mine == own().end() || !detours_told_.insert(mine->interface).second) return;
+  base::log_line(
+      base::LogLevel::warning,
+      fmt::format("rank {} on host {} cannot reach rank {} over interface {} ({} -> {}), and uses "
+                  "{} instead: bandwidth is less. Look at its cable, switch, VLAN and firewall, or "
+                  "leave it out (RONDO_INTERFACE=^{}, docs/several-hosts.md)",
+                  options_.rank, base::host_name(), peer, mine->interface,
+                  planned->local->to_string(), planned->remote.address().to_string(),
+                  route_of(socket), device_of(mine->interface)));
+}
+
 void Connections::keep_alive() {
   keepalive_running_ = true;
   keepalive_timer_.expires_after(keepalive_.interval());
   keepalive_timer_.async_wait([this](const boost::system::error_code& failed) {
-    keepalive_running_ = !failed && keepalive_.look(base::Clock::now());
+    const auto black_hole = [this](const Keepalive::Place& place, int socket,
+                                   const std::string& what) {
+      publish({.kind = Event::Kind::failed,
+               .peer = place.peer,
+               .lane = place.lane,
+               .index = place.index,
+               .what = fmt::format("{}: {}", route_of(socket), what)});
+    };
+    keepalive_running_ = !failed && keepalive_.look(base::Clock::now(), black_hole);
     if (keepalive_running_) keep_alive();
   });
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -100,6 +101,8 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   std::vector<Event> take();
   // Call it before a socket that came with an event is closed.
   void forget(int socket) { keepalive_.forget(socket); }
+  // Of the connections that were handed over and are open. Thread-safe.
+  transports::Segments segments() { return keepalive_.segments(); }
   // An eventfd that is written at every new event. take() does not read it: watch it edge-triggered
   // or read it.
   int descriptor() const noexcept { return wakeup_.get(); }
@@ -132,6 +135,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   std::vector<Connector::Route> routes(int peer, int lane, std::size_t index) const;
   void hand_over(int peer, int lane, std::size_t index, base::FileDescriptor socket,
                  const base::Agreement& agreed);
+  void warn_of_detour(int peer, int lane, std::size_t index, int socket);
   void publish(Event event);
   Slot& slot(std::size_t peer, std::size_t lane, std::size_t index) {
     return slots_[peer * transports::link_lane_count + lane][index];
@@ -159,6 +163,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   std::vector<std::optional<Peer>> peers_;
   std::vector<std::vector<Slot>> slots_;  // by peer and lane, then by index
   std::size_t slot_count_ = 0;
+  std::set<std::string> detours_told_;  // interfaces
   base::QuotaLog unproved_log_;
   std::list<boost::asio::steady_timer> reminders_;
   std::list<std::shared_ptr<Acceptor>> acceptors_;  // oldest first

@@ -194,9 +194,22 @@ void Connector::fail(Errc code, const std::string& why) {
   const auto keep = shared_from_this();
   const auto& endpoint = routes_[next_].remote;
   cancel();
-  owner_.connect_failed(
-      claim_, peer_, code,
-      fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));
+  owner_.connect_failed(claim_, peer_, code,
+                        fmt::format("cannot connect to rank {} at {}: {}{}", peer_,
+                                    to_text(endpoint), why, remedy(endpoint)));
+}
+
+// Where no connection came about at all, a firewall is the usual cause.
+std::string Connector::remedy(const asio::ip::tcp::endpoint& endpoint) const {
+  if (handshake_ || endpoint.address().is_loopback()) return {};
+  const std::string range =
+      options_.port_first == 0
+          ? "RONDO_PORT_RANGE is not set, so ranks listen at any port"
+          : fmt::format("RONDO_PORT_RANGE is {}-{}", options_.port_first, options_.port_last);
+  return fmt::format(
+      ". If rank {} runs, a firewall may block port {}: {} "
+      "(docs/several-hosts.md#firewalls)",
+      peer_, endpoint.port(), range);
 }
 
 }  // namespace rondo::connect

@@ -71,6 +71,7 @@ class Connector final : public std::enable_shared_from_this<Connector> {
   void turned_away(Errc code, const std::string& why);
   void limit_silence(milliseconds limit);
   void fail(Errc code, const std::string& why);
+  std::string remedy(const boost::asio::ip::tcp::endpoint& endpoint) const;
   void close_attempt();
   // Tells own_descriptors.h, before the socket is closed, that its number is no longer Rondo's.
   void forget_socket();

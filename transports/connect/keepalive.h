@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "transports/connect/tcp_state.h"
+#include "transports/transport.h"
 
 namespace rondo::connect {
 
@@ -15,21 +19,41 @@ namespace rondo::connect {
 // rank that computes for longer than the timeout, with its peers ahead of it, would be taken for
 // dead. look() extends the timeout of such a connection until probes stay unanswered. Thread-safe.
 // An error of a socket is ignored here: whoever reads the socket sees it.
+//
+// look() also finds connections on which large segments get lost, again and again, while segments
+// of the peer arrive. The path then takes smaller packets than this host's interface, and drops
+// larger ones without a word (an MTU black hole).
 class Keepalive {
  public:
   explicit Keepalive(milliseconds timeout) noexcept : timeout_(timeout) {}
-  void watch(int socket);
+  // The connection of a link.
+  struct Place {
+    int peer = 0, lane = 0, index = 0;
+  };
+  // Told, under a lock, once for each connection: its place, its socket, and the cause in words.
+  using BlackHole = std::function<void(const Place&, int socket, const std::string& what)>;
+  void watch(int socket, const Place& place);
   // Call it before the socket is closed: another descriptor may get its number at once.
   void forget(int socket);
   // Looks at every connection. Call it every interval(). False when there is no connection.
-  bool look(base::TimePoint now);
+  bool look(base::TimePoint now, const BlackHole& found);
+  // What the kernel says of all connections together.
+  transports::Segments segments();
   milliseconds interval() const noexcept { return std::max(timeout_ / 4, milliseconds{10}); }
 
  private:
+  // When nothing has been acknowledged since, and what the kernel said then.
+  struct Unanswered {
+    base::TimePoint since;
+    TcpState then;
+  };
   struct Watched {
     int socket = -1;
+    Place place;
     std::optional<base::TimePoint> stalled_since;
+    std::optional<Unanswered> unanswered;
   };
+  std::string black_hole(Watched& one, const TcpState& state, base::TimePoint now) const;
 
   const milliseconds timeout_;
   std::mutex mutex_;

@@ -26,6 +26,10 @@ std::optional<TcpState> read_tcp_state(int socket) noexcept {
                   info.tcpi_bytes_acked,
                   info.tcpi_notsent_bytes,
                   info.tcpi_unacked,
+                  info.tcpi_data_segs_out,
+                  info.tcpi_total_retrans,
+                  info.tcpi_segs_in,
+                  info.tcpi_snd_mss,
                   info.tcpi_probes,
                   info.tcpi_state == state_closed};
 }

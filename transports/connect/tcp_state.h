@@ -15,6 +15,9 @@ struct TcpState {
   std::uint64_t acknowledged_bytes = 0;
   std::uint32_t unsent_bytes = 0;
   std::uint32_t segments_in_flight = 0;
+  std::uint32_t sent_segments = 0, resent_segments = 0;  // with data
+  std::uint32_t received_segments = 0;                   // with or without
+  std::uint32_t segment_bytes = 0;                       // of the largest segment that it sends
   unsigned unanswered_probes = 0;
   bool closed = false;  // by a reset, by a timeout, or by both ends
 };

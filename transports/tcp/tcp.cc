@@ -102,6 +102,7 @@ class Tcp final : public transports::Transport {
       if (link) link->halt();
   }
   std::vector<int> linger(base::TimePoint until) override;
+  transports::Segments segments() override { return connections_.segments(); }
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
@@ -161,12 +162,20 @@ transports::Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
                         "of this host are "
                         "accepted: set RONDO_SECRET to the same value on all ranks",
                         peer, where)};
-  if (connect::candidates(*address, false, connections_.chosen(), connections_.own()).empty())
+  if (connect::candidates(*address, false, connections_.chosen(), connections_.own()).empty()) {
+    const bool alone = std::ranges::all_of(
+        address->endpoints, [](const auto& one) { return one.address().is_loopback(); });
     return {{},
-            fmt::format("rank {} runs on another host and listens only on loopback or on addresses "
-                        "that this host "
-                        "has too ({})",
-                        peer, where)};
+            alone ? fmt::format("rank {} runs on another host and listens only on loopback ({}): "
+                                "its other interfaces are down, left out by RONDO_INTERFACE, or "
+                                "have only link-local addresses (fe80::), which mean something "
+                                "else on every host. Give one an address that other hosts can "
+                                "reach; `rondo info` on its host lists them",
+                                peer, where)
+                  : fmt::format("rank {} runs on another host and listens only on addresses that "
+                                "this host has too ({})",
+                                peer, where)};
+  }
   return {transports::distance_network, {}};
 }
 
