@@ -41,8 +41,17 @@ bool writes_output(const BenchOptions& options) {
          (options.pairs && is_standard_output(options.pairs->svg));
 }
 
+// Between pairs only rank 0 talks to all others, and nothing is measured while connecting: a dead
+// link must not end a run that looks for it.
+Options connect_options(const BenchOptions& options) {
+  Options connect = options.connect;
+  if (options.pairs && connect.algorithm.empty()) connect.algorithm = "star";
+  if (options.pairs && !connect.measure) connect.measure = false;
+  return connect;
+}
+
 int measure(const BenchOptions& options, EarlyEnd& early_end) {
-  Communicator communicator = Communicator::connect(options.connect);
+  Communicator communicator = Communicator::connect(connect_options(options));
   const Guarded guarded(early_end, communicator);
   Session session(options, communicator, early_end);
   if (options.pairs) return run_pairs(session, *options.pairs);

@@ -132,6 +132,56 @@ class Eight(unittest.TestCase):
         self.check_missed(rf"bandwidth host .* \(rank {SLOW}\): 0\.02\d* GB/s to and from every other host.*\(--fail-outliers\)\n", "--fail-outliers")
 
 
+@draws(1)
+class Four(unittest.TestCase):
+    """Four hosts with links of 1 Gbit/s, one of which is bad."""
+
+    def setUp(self):
+        self.network = Network(4, ["1gbit"])
+        self.addCleanup(self.network.close)
+
+    def run_pairs(self, status: int, **environment: str) -> tuple[dict, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            with Job(self.network, by_host(4, 1), pairs("--pair-time", "50ms", "--json", path), **environment) as job:
+                self.assertEqual([rank.status for rank in job.finish()], [status] * 4, job.story())
+                self.assertEqual([rank.errors for rank in job.ranks[1:]], [""] * 3)
+                return json.loads(path.read_text()), job.ranks[0].output + job.ranks[0].errors
+
+    def test_a_dead_link_leaves_the_others_their_table(self):
+        self.network.lose(1, f"ip dst {self.network.hosts[2].address()}/32")
+        record, output = self.run_pairs(1, RONDO_CONNECT_DEADLINE="3")
+        self.assertRegex(output, r"(?m)^rondo bench: pairs: link .*\(rank 1\) - .*\(rank 2\): nothing came through: .")
+        rows = record["results"]
+        self.assertEqual({(row["from_rank"], row["to_rank"]) for row in rows}, {(a, b) for a in range(4) for b in range(4) if a != b})
+        for row in rows:
+            dead = {row["from_rank"], row["to_rank"]} == {1, 2}
+            self.assertEqual((row["bandwidth"] is None, row["outlier"] == "lost"), (dead, dead), row)
+        self.assertTrue(record["complete"])
+        self.assertIn("# bandwidth (GB/s)", output)
+
+    def test_a_link_that_loses_packets(self):
+        # Each 64th packet: its identification ends in these bits. The first reply of a connection has 0.
+        self.network.lose(1, f"u16 1 0x003f at 4 match ip dst {self.network.hosts[2].address()}/32")
+        record, output = self.run_pairs(0)
+        lossy = [one for one in record["findings"] if one["what"] == "resent"]
+        self.assertEqual([(one["kind"], one["rank"], one["to_rank"]) for one in lossy], [("link", 1, 2)], output)
+        self.assertGreater(lossy[0]["from"]["value"], 0.5)
+        self.assertRegex(output, r"(?m)^#   resent link .*\(rank 1\) -> .*\(rank 2\): [0-9.]+ % of segments, back 0.* % of segments, others 0 % of segments$")
+        self.assertIn("\n# resent (%) of TCP segments", output)
+        self.assertTrue(all(row["resent_percent"] >= 0 for row in record["results"]))
+
+    def test_a_slow_host_is_named_and_not_unreachable(self):
+        self.network.set_rate(1, "1mbit", shape="burst 32kb latency 400ms")
+        begin = time.monotonic()
+        record, output = self.run_pairs(0)
+        self.assertNotIn("does not answer", output)
+        slow = [one for one in record["findings"] if one["what"] == "bandwidth"]
+        self.assertEqual([(one["kind"], one["host"]) for one in slow], [("host", 1)], output)
+        self.assertAlmostEqual(slow[0]["from"]["value"], 0.000118, delta=0.00004)
+        self.assertLess(time.monotonic() - begin, SECONDS)
+
+
 class Few(HostCase):
     hosts = 3
 

@@ -89,3 +89,21 @@ TEST_CASE("a number of iterations can be asked for") {
   CHECK(row.times_us.size() == 17);
   CHECK_FALSE(row.cut_short);
 }
+
+TEST_CASE("a row that is far above the sockets has no percentage") {
+  rondo::tools::Row row;
+  row.bytes = 4096;
+  row.time.p50_us = 1;
+  row.busbw = 1.4;
+  row.ceiling = 1;
+  for (const auto of : {rondo::tools::CeilingOf::sockets, rondo::tools::CeilingOf::cores}) {
+    row.ceiling_of = of;
+    CHECK(rondo::tools::percent_of_ceiling(row) == Approx(140));
+  }
+  row.busbw = 4.04;
+  CHECK(rondo::tools::percent_of_ceiling(row) == Approx(404));
+  CHECK_FALSE(rondo::tools::exceeds_sockets(row));
+  row.ceiling_of = rondo::tools::CeilingOf::sockets;
+  CHECK(rondo::tools::percent_of_ceiling(row) == 0);
+  CHECK(rondo::tools::exceeds_sockets(row));
+}

@@ -285,6 +285,30 @@ TEST_CASE("a good measurement clears a suspect") {
   CHECK(survey.findings().empty());
 }
 
+TEST_CASE("a link that loses more segments than the others is named, in its direction") {
+  const auto records = hosts_of(4);
+  const std::vector<End> ends = ends_of(records, false);
+  const auto findings = [&](double others, double lossy) {
+    Survey survey(ends, {});
+    for (const Round& round : rounds_of(ends))
+      for (const Pair& pair : round)
+        survey.add(pair, {100, 1, 1, pair == Pair{1, 2} ? lossy : others, others});
+    survey.add({1, 2}, {100, 1, 1, 99, 99});  // the better measurement counts
+    survey.add({1, 2}, {100, 1, 1, std::nan(""), std::nan("")});
+    survey.fix_scales();
+    CHECK(survey.judgements().size() == 3);
+    Sentences all;
+    for (const Finding& finding : survey.findings())
+      all.push_back(Words(records, ends, false).sentence(finding));
+    return all;
+  };
+  CHECK(findings(0, 1.56) == Sentences{"link b (rank 1) -> c (rank 2): 1.6 % of segments, back 0 "
+                                       "% of segments, others 0 % of segments"});
+  CHECK(findings(0, 0.29).empty());
+  CHECK(findings(0.5, 1.4).empty());  // links that are full lose some
+  CHECK(findings(0.5, 1.6).size() == 1);
+}
+
 TEST_CASE("links that differ much are unsteady") {
   const auto records = hosts_of(6);
   const std::vector<End> ends = ends_of(records, false);

@@ -70,10 +70,11 @@ std::string_view explain_excess(CeilingOf ceiling_of) {
 
 void print_ceilings(const std::vector<Row>& rows) {
   double least = 0, most = 0, sum = 0, best = 0;
-  std::size_t count = 0, above = 0;
+  std::size_t count = 0, above = 0, without = 0;
   CeilingOf exceeded = CeilingOf::none;
   for (const Row& row : rows) {
     const double reached = percent_of_ceiling(row);
+    without += exceeds_sockets(row) ? 1 : 0;
     if (reached <= 0) continue;
     least = count == 0 ? row.ceiling : std::min(least, row.ceiling);
     most = std::max(most, row.ceiling);
@@ -85,6 +86,12 @@ void print_ceilings(const std::vector<Row>& rows) {
     ++above;
     exceeded = row.ceiling_of;
   }
+  if (without > 0)
+    print(
+        "# No %ceil             : {} rows were more than 1.5 times as fast as the sockets: the "
+        "links "
+        "let short bursts pass, or their rate changed\n",
+        without);
   if (count == 0) return;
   print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n",
         least, most, sum / static_cast<double>(count), best);

@@ -15,8 +15,13 @@ std::string_view name_of(CeilingOf what) noexcept {
   return names[static_cast<std::size_t>(what)];
 }
 
+bool exceeds_sockets(const Row& row) {
+  constexpr double most = 1.5;
+  return row.ceiling_of == CeilingOf::sockets && row.ceiling > 0 && row.busbw > most * row.ceiling;
+}
+
 double percent_of_ceiling(const Row& row) {
-  if (row.ceiling <= 0 || row.bytes == 0 || row.time.p50_us <= 0) return 0;
+  if (row.ceiling <= 0 || row.bytes == 0 || row.time.p50_us <= 0 || exceeds_sockets(row)) return 0;
   const bool of_traffic = row.ceiling_of == CeilingOf::memcpy || row.ceiling_of == CeilingOf::gpu;
   const double rate = of_traffic ? row.traffic / row.time.p50_us / 1e3 : row.busbw;
   return 100 * rate / row.ceiling;

@@ -57,8 +57,12 @@ struct Row {
   std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
 };
 
-// Percent of the ceiling; 0 when it is not known.
+// Percent of the ceiling; 0 when it is not known, or when it is none (exceeds_sockets()).
 double percent_of_ceiling(const Row& row);
+// The row was so much faster than the sockets that these have not shown what the links can do:
+// where a shaper lets short bursts pass, a row of that size has the burst and their streams have
+// not.
+bool exceeds_sockets(const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Row& row);
 // "all_reduce 64 MiB f32 sum, in place"

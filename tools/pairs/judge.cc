@@ -16,6 +16,8 @@ namespace {
 constexpr double bandwidth_part = 0.15, latency_part = 0.2, latency_us = 20;
 constexpr double deviations = 3 * 1.4826;
 constexpr double bandwidth_cap = 0.5, latency_cap = 3, latency_cap_us = 500;
+// Links that are full lose some segments. Many more than the others means a bad cable, port or NIC.
+constexpr double resent_times = 3, resent_percent = 0.3;
 
 // Of an even number of values, the smaller or the larger one in the middle.
 double median_of(std::vector<double>& values, bool larger) {
@@ -45,6 +47,9 @@ double limit_of(Quantity quantity, double median, double deviation) {
   if (quantity == Quantity::bandwidth)
     return std::max(bandwidth_cap * median,
                     median - std::max(bandwidth_part * median, deviations * deviation));
+  if (quantity == Quantity::resent)
+    return std::max(resent_times * median,
+                    median + std::max(resent_percent, deviations * deviation));
   return std::min(latency_cap * median + latency_cap_us,
                   median + std::max({latency_part * median, latency_us, deviations * deviation}));
 }

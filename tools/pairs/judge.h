@@ -28,8 +28,9 @@ class Matrix {
 };
 
 // bandwidth: GB/s, more is better. latency: microseconds, less is better, the same in both
-// directions.
-enum class Quantity : unsigned char { bandwidth, latency };
+// directions. resent: percent of the TCP segments that the network lost, so that they were sent
+// again; less is better.
+enum class Quantity : unsigned char { bandwidth, latency, resent };
 
 // Links between hosts and links within hosts are judged apart.
 enum class Where : unsigned char { between, within };

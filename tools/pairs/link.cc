@@ -13,13 +13,16 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t pair_word_tag = 0x50524957, pair_block_tag = 0x50524942,
                         pair_answer_tag = 0x50524941;
 constexpr std::size_t pair_round_trips = 200, untimed = 3;
-// Blocks of a stream begin with this size.
-constexpr std::size_t least_block = 16 * 1024;
+// Blocks begin with this size. Those of a slow link shrink to no less than the smallest size.
+constexpr std::size_t first_block = 16 * 1024, smallest_block = 4096;
 // Blocks stop growing when one took longer than the first one by more than this part of the time,
-// and did so again when it was sent once more. So a slow link has blocks that it can end soon.
-constexpr int least_blocks = 16;
+// and did so again when it was sent once more, or by more than all of the time. So a slow link has
+// blocks that it can end soon. Where a shaper takes some blocks at once, a link shows late how slow
+// it is: the last block shrinks if it took several times as long.
+constexpr int least_blocks = 16, much_longer = 4;
 constexpr std::size_t no_end = std::numeric_limits<std::size_t>::max();
-constexpr std::uint64_t last = 0, more = 1, the_same = 2;
+constexpr std::uint64_t last = 0, more = 1;
+constexpr std::uint64_t of_stream = std::uint64_t{1} << 63;
 constexpr Buffer no_bytes{};
 
 }  // namespace
@@ -74,31 +77,41 @@ double Link::latency(int peer, bool first) {
 
 // Sends growing blocks, which also warms the path up. Returns the size of those of the stream.
 std::size_t Link::grow_as_sender(int peer) {
-  std::size_t bytes = std::min(least_block, bytes_);
+  std::size_t bytes = std::min(first_block, bytes_);
+  const Clock::duration limit = time_ / least_blocks;
   Clock::duration first{};  // the time of the first block: a round trip and a little more
   bool was_long = false;
-  for (std::uint64_t next = more; next != last;) {
+  for (bool grows = true; grows;) {
     const auto sent = Clock::now();
+    const std::size_t of_block = bytes;
     communicator_.send(block(0, bytes), peer, pair_block_tag).wait();
     communicator_.receive(no_bytes, peer, pair_answer_tag).wait();
     const Clock::duration taken = Clock::now() - sent;
     if (first == Clock::duration{}) first = taken;
-    const bool is_long = taken - first > time_ / least_blocks;
-    next = is_long && !was_long ? the_same : is_long || bytes == bytes_ ? last : more;
+    const Clock::duration excess = taken - first;
+    const bool is_long = excess > limit;
+    grows = is_long ? !was_long && excess <= time_ : bytes < bytes_;
     was_long = is_long;
-    say(peer, next);
-    if (next == more) bytes = std::min(2 * bytes, bytes_);
+    if (!grows && excess > much_longer * limit)
+      bytes = std::max(std::min(smallest_block, bytes),
+                       bytes / static_cast<std::size_t>(excess / limit));
+    else if (grows && !is_long)
+      bytes = std::min(2 * bytes, bytes_);
+    say(peer, bytes | (grows ? 0 : of_stream));
+    // A system that buffers much takes seconds of a slow link's blocks at once.
+    const Clock::duration each = taken * bytes / of_block + Clock::duration{1};
+    most_ = window_ + 2 * static_cast<std::size_t>(time_ / each + 1);
   }
   return bytes;
 }
 
 std::size_t Link::grow_as_receiver(int peer) {
-  std::size_t bytes = std::min(least_block, bytes_);
-  for (std::uint64_t next = more; next != last;) {
+  std::size_t bytes = std::min(first_block, bytes_);
+  for (std::uint64_t word = 0; (word & of_stream) == 0;) {
     communicator_.receive(block(0, bytes), peer, pair_block_tag).wait();
     communicator_.send(no_bytes, peer, pair_answer_tag).wait();
-    next = hear(peer);
-    if (next == more) bytes = std::min(2 * bytes, bytes_);
+    word = hear(peer);
+    bytes = std::clamp<std::size_t>(word & ~of_stream, sizeof word, bytes_);
   }
   return bytes;
 }
@@ -114,7 +127,8 @@ double Link::send_stream(int peer) {
     // The window that is still to come takes its share of the time.
     const auto passed = Clock::now() - begin;
     const std::size_t done = message < window_ ? 0 : message - window_ + 1;
-    if (end == no_end && done > 0 && passed + passed / done * window_ >= time_)
+    if (end == no_end &&
+        ((done > 0 && passed + passed / done * window_ >= time_) || message + window_ >= most_))
       end = message + window_;
     const std::uint64_t word = end == no_end ? more : last;
     std::memcpy(place(message), &word, sizeof word);

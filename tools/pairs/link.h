@@ -20,10 +20,10 @@ namespace rondo::tools {
 //
 //   latency   = (word word)*           the first rank sends a word, the second one sends it back;
 //                                      the word is 1 while more will come, else 0
-//   bandwidth = (block empty word)+    growing blocks; the word is 1 when one more comes, twice as
-//               block* empty           large, or 2: of the same size. Then a window of blocks; one
-//                                      begins with 1 when the block a window behind it will come.
-//                                      The receiver sends the empty messages.
+//   bandwidth = (block empty word)+    growing blocks; the word is the size of the next one, with
+//               block* empty           the highest bit when that is the size of the stream. Then a
+//                                      window of blocks; one begins with 1 when the block a window
+//                                      behind it will come. The receiver sends the empty messages.
 class Link {
  public:
   struct Limits {
@@ -52,6 +52,7 @@ class Link {
   Communicator& communicator_;
   const std::size_t bytes_, window_;
   const std::chrono::nanoseconds time_;
+  std::size_t most_ = 0;           // messages of the stream that begins
   std::vector<std::byte> memory_;  // of a window
   std::vector<Work> works_;
 };

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,8 +54,8 @@ class Pairs {
         ends_(ends_of(session.setting().hosts, options.ranks_too)),
         words_(session.setting().hosts, ends_, options.ranks_too),
         survey_(ends_, thresholds_of(session.options(), options)),
-        link_(communicator_, {session.setting().conditions.largest,
-                              session.setting().conditions.window, options.time}) {}
+        limits_{session.setting().conditions.largest, session.setting().conditions.window,
+                options.time} {}
   int run();
 
  private:
@@ -75,7 +77,8 @@ class Pairs {
   const std::vector<End> ends_;
   const Words words_;
   Survey survey_;  // grows on rank 0 only
-  Link link_;
+  const Link::Limits limits_;
+  std::vector<std::string> lost_;  // of rank 0: links over which nothing came through
   std::size_t round_ = 0;
   std::size_t passes_ = 0;  // how often the pairs were measured that are still suspects
 };
@@ -110,8 +113,38 @@ Json Pairs::head() const {
   return head;
 }
 
+// What a rank has measured with its partner.
+struct Mine {
+  double latency_us = 0, rate = 0, resent = std::numeric_limits<double>::quiet_NaN();
+  char lost[232] = {};  // why there is no more, as text
+};
+
+// At its end a run that takes too long to stop aborts the communicator of all ranks again.
+class Guard {
+ public:
+  explicit Guard(Session& session) : session_(session) {}
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+  ~Guard() { session_.guard(session_.communicator()); }
+
+ private:
+  Session& session_;
+};
+
+// Sends, and returns in `resent` how many percent of the segments were sent again.
+double send_counted(Communicator& two, Link& link, double& resent) {
+  const Statistics before = two.statistics();
+  const double rate = link.send_stream(1 - two.rank());
+  const Statistics after = two.statistics();
+  if (after.segments_sent > before.segments_sent)
+    resent = 100 * static_cast<double>(after.segments_resent - before.segments_resent) /
+             static_cast<double>(after.segments_sent - before.segments_sent);
+  return rate;
+}
+
 // Measures the pairs of a round. Ranks without one wait in a collective until the others are done.
-// All ranks get the values of all pairs.
+// All ranks get the values of all pairs. The two ranks of a pair have a communicator of their own:
+// a link that is dead ends that one, and the run goes on without it.
 std::vector<PairValues> Pairs::measure(const Round& round) {
   const int rank = communicator_.rank();
   const auto own = std::find_if(round.begin(), round.end(), [&](const Pair& pair) {
@@ -119,36 +152,66 @@ std::vector<PairValues> Pairs::measure(const Round& round) {
   });
   const bool takes_part = own != round.end();
   const bool first = takes_part && ends_[own->first].rank == rank;
-  const int peer = takes_part ? ends_[first ? own->second : own->first].rank : rank;
-  double latency = 0, rate = 0;
-  if (takes_part) latency = link_.latency(peer, first);
-  // So no stream disturbs the short messages of another pair.
-  communicator_.barrier().wait();
-  for (const bool sends : {first, !first}) {
-    if (!takes_part) break;
-    if (sends)
-      rate = link_.send_stream(peer);
-    else
-      link_.receive_stream(peer);
-  }
-  double mine[] = {latency, rate};
-  std::vector<double> all(2 * static_cast<std::size_t>(communicator_.size()));
-  communicator_.all_gather(buffer_of(std::span(mine)), buffer_of(std::span(all))).wait();
-  const auto of = [&](std::size_t end, std::size_t what) {
-    return all[2 * static_cast<std::size_t>(ends_[end].rank) + what];
+  Mine mine;
+  std::optional<Communicator> two;
+  std::optional<Link> link;
+  const auto attempt = [&](const auto& step) {
+    if (mine.lost[0] != 0) return;
+    try {
+      step();
+    } catch (const Error& error) {
+      if (!takes_part) throw;
+      base::first_bytes(error.what(), sizeof mine.lost - 1).copy(mine.lost, sizeof mine.lost - 1);
+    }
   };
+  {
+    const Guard guard(session_);
+    attempt([&] {
+      two = communicator_.split(takes_part ? static_cast<int>(own - round.begin()) : -1, !first);
+      if (!two) return;
+      session_.guard(*two);
+      link.emplace(*two, limits_);
+      mine.latency_us = link->latency(1 - two->rank(), first);
+    });
+    // So no stream disturbs the short messages of another pair.
+    communicator_.barrier().wait();
+    attempt([&] {
+      for (const bool sends : {first, !first})
+        if (link && sends)
+          mine.rate = send_counted(*two, *link, mine.resent);
+        else if (link)
+          link->receive_stream(1 - two->rank());
+    });
+  }
+  std::vector<Mine> all(static_cast<std::size_t>(communicator_.size()));
+  communicator_
+      .all_gather({&mine, sizeof mine, DType::u8},
+                  {all.data(), all.size() * sizeof mine, DType::u8})
+      .wait();
   std::vector<PairValues> values;
-  for (const auto& [one, other] : round) values.push_back({of(one, 0), of(one, 1), of(other, 1)});
+  for (const Pair& pair : round) {
+    const Mine& one = all[static_cast<std::size_t>(ends_[pair.first].rank)];
+    const Mine& other = all[static_cast<std::size_t>(ends_[pair.second].rank)];
+    const auto& why = (one.lost[0] != 0 ? one : other).lost;
+    values.push_back({one.latency_us, one.rate, other.rate, one.resent, other.resent,
+                      base::printable(std::string(why, ::strnlen(why, sizeof why)))});
+  }
   return values;
 }
 
 void Pairs::keep(const Round& round, std::span<const PairValues> values) {
   for (std::size_t i = 0; i < round.size(); ++i) {
     const auto [first, second] = round[i];
+    const auto& [latency, forward, back, forward_resent, back_resent, lost] = values[i];
+    // A run that the user ends cuts pairs short.
+    const bool is_lost = !lost.empty() && !session_.stop().asked();
+    if (is_lost)
+      lost_.push_back(fmt::format("link {}: nothing came through: {}",
+                                  words_.link(Quantity::latency, first, second), lost));
     survey_.add(round[i], values[i]);
     for (const Measured& measured :
-         {Measured{first, second, passes_, round_, values[i].forward, values[i].latency_us},
-          Measured{second, first, passes_, round_, values[i].back, values[i].latency_us}})
+         {Measured{first, second, passes_, round_, forward, latency, forward_resent, is_lost},
+          Measured{second, first, passes_, round_, back, latency, back_resent, is_lost}})
       session_.record().add(row_of(measured, survey_, words_));
   }
   if (passes_ > 0) survey_.count_again(round.size());
@@ -243,6 +306,7 @@ std::vector<std::string> Pairs::misses() const {
 
 int Pairs::verdict() const {
   std::vector<std::string> lines = misses();
+  lines.insert(lines.begin(), lost_.begin(), lost_.end());
   if (lines.size() > most_misses_shown) {
     const std::size_t more = lines.size() - most_misses_shown;
     lines.resize(most_misses_shown);

@@ -17,15 +17,15 @@ constexpr std::size_t most_in_a_matrix = 12;
 constexpr std::size_t name_width = 14;
 
 std::string_view unit_of(Quantity quantity) {
-  return quantity == Quantity::bandwidth ? "GB/s" : "us";
+  return quantity == Quantity::bandwidth ? "GB/s" : quantity == Quantity::latency ? "us" : "%";
 }
 
 std::string cell(const Survey& survey, Quantity quantity, std::size_t from, std::size_t to) {
   const double value = survey.of(quantity).at(from, to);
   if (std::isnan(value)) return "-";
-  const std::string text = quantity == Quantity::bandwidth ? fmt::format("{:.3g}", value)
-                           : value < 1000                  ? fmt::format("{:.3g}", value)
-                                                           : fmt::format("{:.0f}", value);
+  const std::string text = quantity == Quantity::latency && value >= 1000
+                               ? fmt::format("{:.0f}", value)
+                               : fmt::format("{:.3g}", value);
   return survey.is_out(quantity, from, to) ? text + "*" : text;
 }
 
@@ -33,7 +33,9 @@ void print_matrix(const Survey& survey, const Words& words, Quantity quantity) {
   const auto ends = survey.ends();
   print("#\n# {} ({}){}; rows: from, columns: to; *: an outlier\n", name_of(quantity),
         unit_of(quantity),
-        quantity == Quantity::latency ? ", half of a round trip of 8 bytes" : "");
+        quantity == Quantity::latency  ? ", half of a round trip of 8 bytes"
+        : quantity == Quantity::resent ? " of TCP segments, because the network lost them"
+                                       : "");
   print("#{:>5} {:<{}}", "rank", "host", name_width);
   for (const End& end : ends) print(" {:>7}", end.rank);
   print("\n");
@@ -71,13 +73,17 @@ std::string heading_of(const Survey::Judgement& judgement) {
 
 void print_summary(const Survey& survey, const Words& words) {
   print("#\n");
-  for (const Survey::Judgement& judgement : survey.judgements())
-    print("# {:<23}: median {}, worst {} ({:+.0f} %): {}\n", heading_of(judgement),
-          value_of(judgement.quantity, judgement.scale.median),
-          value_of(judgement.quantity, judgement.scale.worst),
-          judgement.scale.spread(judgement.quantity) *
-              (judgement.quantity == Quantity::bandwidth ? -1 : 1),
+  for (const Survey::Judgement& judgement : survey.judgements()) {
+    const auto& [quantity, where, scale] = judgement;
+    const std::string spread =
+        quantity == Quantity::resent
+            ? ""
+            : fmt::format(" ({:+.0f} %)",
+                          scale.spread(quantity) * (quantity == Quantity::bandwidth ? -1 : 1));
+    print("# {:<23}: median {}, worst {}{}: {}\n", heading_of(judgement),
+          value_of(quantity, scale.median), value_of(quantity, scale.worst), spread,
           worst_link(survey, words, judgement));
+  }
   if (survey.measured_again() > 0)
     print("# {:<23}: {} measurements of pairs\n", "Measured again", survey.measured_again());
 }
@@ -118,7 +124,7 @@ Json json_of(const Finding& finding, const Survey& survey, const Words& words) {
     json["rank"] = rank_of(finding.subject);
   if (finding.kind == Finding::Kind::link) json["to_rank"] = rank_of(finding.other);
   json["from"] = side_of(finding.from);
-  if (finding.quantity == Quantity::bandwidth) json["to"] = side_of(finding.to);
+  if (finding.quantity != Quantity::latency) json["to"] = side_of(finding.to);
   json["others"] = with_steps(finding.others, 1e6);
   json["text"] = words.sentence(finding);
   return json;
@@ -141,6 +147,8 @@ void print_survey(const Survey& survey, const Words& words) {
   if (survey.ends().size() <= most_in_a_matrix) {
     print_matrix(survey, words, Quantity::bandwidth);
     print_matrix(survey, words, Quantity::latency);
+    if (std::ranges::any_of(survey.of(Quantity::resent).values(), [](double v) { return v > 0; }))
+      print_matrix(survey, words, Quantity::resent);
   } else {
     print("#\n#{:>10} {:<14} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", "links", "least", "p10", "p50",
           "p90", "most");
@@ -160,9 +168,13 @@ Json row_of(const Measured& measured, const Survey& survey, const Words& words) 
   const End& from = survey.ends()[measured.from];
   const End& to = survey.ends()[measured.to];
   std::string outlier;
-  for (const Quantity quantity : {Quantity::bandwidth, Quantity::latency})
+  for (const Quantity quantity : {Quantity::bandwidth, Quantity::latency, Quantity::resent})
     if (survey.is_out(quantity, measured.from, measured.to))
       outlier += fmt::format("{}{}", outlier.empty() ? "" : ", ", tools::name_of(quantity));
+  if (measured.is_lost) outlier = "lost";
+  const auto if_known = [](bool known, double value, double steps) {
+    return known ? Json(with_steps(value, steps)) : Json(nullptr);
+  };
   return {{"from", from.host},
           {"to", to.host},
           {"from_host", words.host_of(measured.from)},
@@ -170,15 +182,16 @@ Json row_of(const Measured& measured, const Survey& survey, const Words& words) 
           {"from_rank", from.rank},
           {"to_rank", to.rank},
           {"round", measured.round},
-          {"bandwidth", with_steps(measured.bandwidth, 1e6)},
-          {"latency_us", with_steps(measured.latency_us, 1e3)},
+          {"bandwidth", if_known(measured.bandwidth > 0, measured.bandwidth, 1e6)},
+          {"latency_us", if_known(measured.latency_us > 0, measured.latency_us, 1e3)},
+          {"resent_percent", if_known(measured.resent >= 0, measured.resent, 1e4)},
           {"measured_again", measured.again},
           {"outlier", outlier.empty() ? Json(nullptr) : Json(outlier)}};
 }
 
 std::vector<std::string> columns_of_pairs() {
-  return {"from",  "to",        "from_host",  "to_host",        "from_rank", "to_rank",
-          "round", "bandwidth", "latency_us", "measured_again", "outlier"};
+  return {"from",  "to",        "from_host",  "to_host",        "from_rank",      "to_rank",
+          "round", "bandwidth", "latency_us", "resent_percent", "measured_again", "outlier"};
 }
 
 Json tail_of(const Survey& survey, const Words& words) {

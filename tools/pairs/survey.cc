@@ -8,13 +8,13 @@
 namespace rondo::tools {
 namespace {
 
-constexpr Quantity quantities[] = {Quantity::bandwidth, Quantity::latency};
+constexpr Quantity quantities[] = {Quantity::bandwidth, Quantity::latency, Quantity::resent};
 constexpr Where places[] = {Where::between, Where::within};
 constexpr double unsteady_part = 0.1;
 
-// Keeps the better of the two. Times and rates above zero alone are measurements.
+// Keeps the better of the two. Of times and rates only those above zero are measurements.
 void keep_better(Quantity quantity, double value, double& kept) {
-  if (!(value > 0) || !std::isfinite(value)) return;
+  if (!std::isfinite(value) || (quantity != Quantity::resent && value <= 0)) return;
   if (std::isnan(kept))
     kept = value;
   else
@@ -24,7 +24,11 @@ void keep_better(Quantity quantity, double value, double& kept) {
 }  // namespace
 
 Survey::Survey(std::span<const End> ends, const Thresholds& thresholds)
-    : ends_(ends), thresholds_(thresholds), bandwidth_(ends.size()), latency_(ends.size()) {
+    : ends_(ends),
+      thresholds_(thresholds),
+      bandwidth_(ends.size()),
+      latency_(ends.size()),
+      resent_(ends.size()) {
   fix_scales();
 }
 
@@ -32,6 +36,8 @@ void Survey::add(const Pair& pair, const PairValues& values) {
   const auto [first, second] = pair;
   keep_better(Quantity::bandwidth, values.forward, bandwidth_.at(first, second));
   keep_better(Quantity::bandwidth, values.back, bandwidth_.at(second, first));
+  keep_better(Quantity::resent, values.forward_resent, resent_.at(first, second));
+  keep_better(Quantity::resent, values.back_resent, resent_.at(second, first));
   keep_better(Quantity::latency, values.latency_us, latency_.at(first, second));
   latency_.at(second, first) = latency_.at(first, second);
 }
@@ -65,7 +71,7 @@ bool Survey::is_out(Quantity quantity, std::size_t from, std::size_t to) const {
 
 bool Survey::misses(Quantity quantity, std::size_t from, std::size_t to) const {
   const double value = of(quantity).at(from, to);
-  if (std::isnan(value)) return false;
+  if (std::isnan(value) || quantity == Quantity::resent) return false;
   if (quantity == Quantity::latency)
     return thresholds_.max_latency && value > *thresholds_.max_latency;
   if (thresholds_.min_bandwidth && value < *thresholds_.min_bandwidth) return true;

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,9 @@ namespace rondo::tools {
 struct PairValues {
   double latency_us = 0;         // of both directions
   double forward = 0, back = 0;  // GB/s from the first end to the second, and back
+  // Percent of segments sent again; NaN: not over TCP.
+  double forward_resent = std::numeric_limits<double>::quiet_NaN(), back_resent = forward_resent;
+  std::string lost{};  // why nothing more could be measured; empty: all was
 };
 
 // The thresholds of the user. A link that misses one is measured again before that counts, too.
@@ -55,7 +60,9 @@ class Survey {
   std::vector<Finding> findings() const;
 
   const Matrix& of(Quantity quantity) const {
-    return quantity == Quantity::bandwidth ? bandwidth_ : latency_;
+    return quantity == Quantity::bandwidth ? bandwidth_
+           : quantity == Quantity::latency ? latency_
+                                           : resent_;
   }
   std::vector<Judgement> judgements() const;
   const Scale& scale(Quantity quantity, Where where) const { return scales_.at({quantity, where}); }
@@ -73,7 +80,7 @@ class Survey {
  private:
   const std::span<const End> ends_;
   const Thresholds thresholds_;
-  Matrix bandwidth_, latency_;
+  Matrix bandwidth_, latency_, resent_;
   std::map<std::pair<Quantity, Where>, Scale> scales_;
   std::size_t again_ = 0;
 };

@@ -19,11 +19,14 @@ std::string_view name_of(Where where) noexcept {
 }
 
 std::string_view name_of(Quantity quantity) noexcept {
-  return quantity == Quantity::bandwidth ? "bandwidth" : "latency";
+  return quantity == Quantity::bandwidth ? "bandwidth"
+         : quantity == Quantity::latency ? "latency"
+                                         : "resent";
 }
 
 std::string value_of(Quantity quantity, double value) {
   if (quantity == Quantity::bandwidth) return fmt::format("{:.3g} GB/s", value);
+  if (quantity == Quantity::resent) return fmt::format("{:.2g} % of segments", value);
   if (value < 1e3) return fmt::format("{:.3g} us", value);
   return value < 1e6 ? fmt::format("{:.3g} ms", value / 1e3) : fmt::format("{:.3g} s", value / 1e6);
 }
@@ -35,14 +38,14 @@ std::string Words::end(std::size_t end) const {
 }
 
 std::string Words::link(Quantity quantity, std::size_t from, std::size_t to) const {
-  return fmt::format("{} {} {}", end(from), quantity == Quantity::bandwidth ? "->" : "-", end(to));
+  return fmt::format("{} {} {}", end(from), quantity == Quantity::latency ? "-" : "->", end(to));
 }
 
 std::string Words::about_link(const Finding& finding) const {
   std::string text =
       fmt::format("link {}: {}", link(finding.quantity, finding.subject, finding.other),
                   value_of(finding.quantity, finding.from.value));
-  if (finding.quantity == Quantity::bandwidth && !std::isnan(finding.to.value))
+  if (finding.quantity != Quantity::latency && !std::isnan(finding.to.value))
     text += fmt::format(", back {}", value_of(finding.quantity, finding.to.value));
   return text;
 }

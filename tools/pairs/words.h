@@ -42,7 +42,7 @@ class Words {
 // "between hosts"
 std::string_view name_of(Where where) noexcept;
 std::string_view name_of(Quantity quantity) noexcept;
-// "0.19 GB/s", "2.1 ms"
+// "0.19 GB/s", "2.1 ms", "1.2 % of segments"
 std::string value_of(Quantity quantity, double value);
 
 }  // namespace rondo::tools
