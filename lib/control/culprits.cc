@@ -55,8 +55,9 @@ std::string silent(const Case& of) {
       [](const Standing& standing, int) { return standing.state == Standing::State::silent; });
   if (ranks.empty()) return {};
   return fmt::format(
-      "{} {} not answer (stopped or unreachable){}; {}", base::list_of_ranks(ranks),
-      ranks.size() == 1 ? "does" : "do", last_operations(of, ranks, "known of"),
+      "{} {} not answer (stopped, unreachable, or its link is full){}; {}",
+      base::list_of_ranks(ranks), ranks.size() == 1 ? "does" : "do",
+      last_operations(of, ranks, "known of"),
       of.deadline.warning
           ? fmt::format("{} has waited for {}", of.operation, of.time)
           : fmt::format("the deadline of {} of {} has passed", of.time, of.operation));

@@ -227,7 +227,8 @@ class Spoke final : public Control {
   // also about its connection to rank 0, counts more.
   void judge_alone() {
     verdict_due_.reset();
-    static constexpr const char* hub = "rank 0 does not answer (stopped or unreachable)";
+    static constexpr const char* hub =
+        "rank 0 does not answer (stopped, unreachable, or its link is full)";
     if (is_first_hand(own_) || own_.lost == 0)
       own_.cause += std::string("; ") + hub;
     else

@@ -71,7 +71,7 @@ class Vanished(FaultCase):
         elif own:
             self.assertRegex(own, rf"rank 0 does not answer|rank {victim} lost rank \d at")
         for ending in endings.values():
-            self.assertRegex(ending, rf"rank {victim} does not answer \(stopped or unreachable\)|"
+            self.assertRegex(ending, rf"rank {victim} does not answer \(stopped, unreachable, or its link is full\)|"
                                      rf"(rank \d )?lost rank {victim} at 10\.77\.0\.{victim + 1}:")
 
 
