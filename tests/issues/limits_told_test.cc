@@ -16,7 +16,8 @@ TEST_CASE("only a port in use is to be replaced by another", "[limits]") {
   const std::string url = "tcp://127.0.0.1:" + std::to_string(port);
   {
     const auto listener = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
-    CHECK_THAT(join_one(place_of(0, 2, url), Options{}, {}).message, Contains("take another port"));
+    CHECK_THAT(join_one(place_of(0, 2, url), Options{}, {}).message,
+               Contains("take another port, the same on all ranks: RONDO_RENDEZVOUS=tcp://HOST"));
   }
   const Directory directory;
   const std::string missing =
