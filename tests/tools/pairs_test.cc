@@ -309,6 +309,28 @@ TEST_CASE("a link that loses more segments than the others is named, in its dire
   CHECK(findings(0.5, 1.6).size() == 1);
 }
 
+TEST_CASE("what a slow host loses of a link is no finding of its own") {
+  const auto records = hosts_of(4);
+  const std::vector<End> ends = ends_of(records, false);
+  const auto findings = [&](double rate) {
+    Survey survey(ends, {});
+    for (const Round& round : rounds_of(ends))
+      for (const Pair& pair : round) {
+        const bool slow = pair.first == 2 || pair.second == 2;
+        const double own = slow ? rate : 1;
+        survey.add(pair, {100, own, own, pair == Pair{1, 2} ? 4.0 : 0, 0});
+      }
+    survey.fix_scales();
+    Sentences all;
+    for (const Finding& finding : survey.findings())
+      all.push_back(Words(records, ends, false).sentence(finding));
+    return all;
+  };
+  CHECK(findings(0.2) ==
+        Sentences{"host c (rank 2): 0.2 GB/s to and from every other host, others 1 GB/s"});
+  CHECK(findings(1).size() == 1);
+}
+
 TEST_CASE("links that differ much are unsteady") {
   const auto records = hosts_of(6);
   const std::vector<End> ends = ends_of(records, false);

@@ -116,7 +116,19 @@ std::vector<Finding> Survey::findings() const {
       auto found = find_outliers(quantity, of(quantity), scale(quantity, where), ends_, where);
       std::move(found.begin(), found.end(), std::back_inserter(all));
     }
-  return all;
+  // A slower host loses some of what faster ones send, until they have found its rate.
+  const auto is_slow = [&](std::size_t end) {
+    return std::ranges::any_of(all, [&](const Finding& one) {
+      return one.quantity == Quantity::bandwidth && one.kind == Finding::Kind::host &&
+             one.subject == ends_[end].host;
+    });
+  };
+  std::vector<Finding> kept;
+  std::ranges::copy_if(all, std::back_inserter(kept), [&](const Finding& one) {
+    return one.quantity != Quantity::resent || one.kind != Finding::Kind::link ||
+           (!is_slow(one.subject) && !is_slow(one.other));
+  });
+  return kept;
 }
 
 std::vector<Survey::Judgement> Survey::judgements() const {
