@@ -328,7 +328,9 @@ void Connections::warn_of_detour(int peer, int lane, std::size_t index, int sock
   const auto& planned = known->links[static_cast<std::size_t>(lane)][index];
   if (!planned || !planned->local || local_endpoint(socket).address() == *planned->local) return;
   const auto mine = std::ranges::find(own(), *planned->local, &LocalAddress::address);
-  if (mine == own().end() || !detours_told_.insert(mine->interface).second) return;
+  if (mine == own().end() || interface_of(socket) == device_of(mine->interface) ||
+      !detours_told_.insert(mine->interface).second)
+    return;
   base::log_line(
       base::LogLevel::warning,
       fmt::format("rank {} on host {} cannot reach rank {} over interface {} ({} -> {}), and uses "
