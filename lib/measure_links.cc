@@ -19,6 +19,7 @@
 #include <rondo/error.h>
 
 #include "base/bytes.h"
+#include "base/interruption.h"
 #include "collectives/kernels/reduce.h"
 
 namespace rondo::lib {
@@ -160,6 +161,7 @@ void Conversation::drive(const Done& done) {
 void Conversation::sleep(base::TimePoint now) {
   const base::WakeWord* const word = transport_.wait_word();
   const std::uint32_t seen = word != nullptr ? word->load() : 0;
+  base::Interruption::check();
   if (!transport_.prepare_sleep()) return;
   const int limit = std::min(100, base::poll_timeout(now, until_));
   if (word != nullptr) return base::sleep_on(*word, seen, milliseconds{limit});

@@ -20,6 +20,7 @@
 
 #include <rondo/store.h>
 
+#include "base/interruption.h"
 #include "lib/needs.h"
 #include "lib/split_message.h"
 
@@ -41,10 +42,15 @@ transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
   options.tag = "split";
   const Buffer in{const_cast<std::byte*>(mine.data()), mine.size(), DType::u8};
   const Buffer out{all.data(), all.size(), DType::u8};
-  parent
-      .start({parent.rank(), parent.size(), Collective::all_gather, in, out, ReduceOp::sum, 0,
-              &options})
-      .wait();
+  const Work work = parent.start(
+      {parent.rank(), parent.size(), Collective::all_gather, in, out, ReduceOp::sum, 0, &options});
+  try {
+    while (!work.wait_for(base::interruption_interval)) base::Interruption::check();
+  } catch (const Error& error) {
+    // The operation uses `all` until it ends, which an abort makes sure of.
+    if (!work.done()) parent.abort(error.code(), error.what());
+    work.wait();
+  }
   return all;
 }
 
@@ -179,6 +185,7 @@ std::unique_ptr<CommunicatorState> split_in_groups(CommunicatorState& parent, co
 std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, int key,
                                          std::uint64_t number) {
   parent.refuse_child();
+  const base::Interruption interruption(parent.options().interrupted);
   const Group group = find_group(parent, color, key);
   try {
     auto made = split_in_groups(parent, group, number);

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/default_floats.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/mix.h"
 #include "base/text.h"
@@ -60,6 +61,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
                                      const TransportFactory& factory)
     : options_(options), place_(place), factory_(factory) {
   const base::TimePoint began = base::Clock::now();
+  const base::Interruption interruption(options_.interrupted);
   transports::Blob record;
   try {
     // A group of a split has the options of its parent.
@@ -81,19 +83,20 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
     joined_ = rendezvous::join(place_, options_, record);
     joined_.control->start(*this);
   }
+  std::optional<engine::Failure> failure;
   try {
     connect_all();
+    if (joined_.control) failure = joined_.control->await_ready(place_.deadline);
   } catch (const std::exception& error) {
     if (!joined_.control) throw;
     fail_together(*joined_.control, place_.rank, error);
   }
+  // Either connect() returns on every rank, or it fails on every rank, with one cause.
+  if (failure) throw Error(failure->code, failure->cause);
   if (!joined_.control) {
     begin_metrics();
     return;
   }
-  // Either connect() returns on every rank, or it fails on every rank, with one cause.
-  if (const auto failure = joined_.control->await_ready(place_.deadline))
-    throw Error(failure->code, failure->cause);
   begin_work();
   begin_metrics();
   keep_room_for_links();

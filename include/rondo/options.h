@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -119,6 +120,10 @@ struct RONDO_API Options {
   // Labels that every sample gets: {"run=mine", "team=vision"}. Without a `run` it is the name of
   // the file. Empty: RONDO_METRICS_LABELS, else none.
   std::vector<std::string> metrics_labels{};
+  // Asked about ten times a second while connect() or split() waits for other ranks, on the thread
+  // that called it. True: the call ends with Error(aborted), also on ranks that it has met. A
+  // communicator keeps a copy for its splits.
+  std::function<bool()> interrupted{};
 
   // Reads the environment, RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI
   // and Slurm, and fills in the defaults. connect() does this too; call it only to see the values.

@@ -115,6 +115,10 @@ Options read_options(const rondo_options& from) {
   options.metrics_period = milliseconds_of(from.metrics_period_ms);
   if (from.metrics_labels != nullptr) options.metrics_labels = split_list(from.metrics_labels);
   if (from.plan_constants != nullptr) options.plan_constants = constants_of(*from.plan_constants);
+  if (from.interrupted != nullptr)
+    options.interrupted = [asks = from.interrupted, context = from.interrupted_context] {
+      return asks(context) != 0;
+    };
   return options;
 }
 

@@ -9,6 +9,7 @@
 
 #include <rondo/error.h>
 
+#include "base/interruption.h"
 #include "base/text.h"
 #include "lib/rendezvous/socket.h"
 
@@ -54,7 +55,7 @@ void ConstantsSlot::close() {
 
 std::optional<PlanConstants> ConstantsSlot::wait_until(base::TimePoint until) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, until, [&] { return constants_ || closed_; });
+  base::wait_until(changed_, lock, until, [&] { return constants_ || closed_; });
   return constants_;
 }
 
@@ -91,7 +92,7 @@ void ReadySlot::fail(const engine::Failure& failure) {
 
 bool ReadySlot::wait_until(base::TimePoint until, std::optional<engine::Failure>& failure) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, until, [this] { return open_ || failure_; });
+  base::wait_until(changed_, lock, until, [this] { return open_ || failure_; });
   // If all were ready before the failure, connect() has succeeded on every rank.
   failure = open_ ? std::nullopt : failure_;
   return open_ || failure_;

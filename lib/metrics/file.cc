@@ -54,7 +54,10 @@ int replace_file(const std::string& path, std::uint64_t number, std::string_view
 }  // namespace
 
 File::File(std::string path, std::string labels, std::uint64_t number, milliseconds period)
-    : path_(std::move(path)), run_labels_(std::move(labels)), number_(number), period_(period) {
+    : path_(std::move(path)),
+      run_labels_(std::move(labels)),
+      number_(number),
+      period_(std::min<milliseconds>(period, std::chrono::hours{24 * 365})) {
   thread_ = base::start_thread("rondo-metrics", [this] { run(); });
 }
 

@@ -13,6 +13,7 @@
 #include <rondo/error.h>
 
 #include "base/handshake_driver.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/shortage.h"
 #include "base/text.h"
@@ -94,6 +95,10 @@ class RankZero {
     }
   }
 
+  void give_up(const engine::Failure& why) {
+    say_to_all(control::encode(control::RefusalMessage{why}));
+  }
+
   // Ends the join with this cause. Ranks that are there get it at once, and so do those that come
   // by `until`.
   void end_with(const engine::Failure& failure, base::TimePoint until) {
@@ -156,7 +161,9 @@ class RankZero {
       entries.push_back({joiner.stream.descriptor(), joiner.stream.events(), 0});
       if (!joiner.proved()) until = std::min(until, joiner.handshake_until);
     }
-    if (::poll(entries.data(), entries.size(), base::poll_timeout(base::Clock::now(), until)) < 0)
+    base::Interruption::check();
+    if (::poll(entries.data(), entries.size(),
+               base::poll_timeout(base::Clock::now(), until, base::interruption_interval)) < 0)
       return;
 
     std::size_t next = listening_.listeners.size();
@@ -436,7 +443,14 @@ class RankZero {
 
 JoinResult accept_all_ranks(const Place& place, const Options& options,
                             const transports::Blob& record) {
-  return RankZero(place, options).run(record);
+  RankZero rank_zero(place, options);
+  try {
+    return rank_zero.run(record);
+  } catch (const base::Interrupted& interrupted) {
+    rank_zero.give_up(
+        {Errc::aborted, std::string("rank 0 could not connect: ") + interrupted.what()});
+    throw;
+  }
 }
 
 engine::Failure refuse_all(const Place& place, const Options& options,

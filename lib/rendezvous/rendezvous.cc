@@ -7,6 +7,7 @@
 
 #include <rondo/error.h>
 
+#include "base/interruption.h"
 #include "lib/control/hub_and_spoke.h"
 #include "lib/reachability.h"
 #include "lib/rendezvous/joiner.h"
@@ -23,6 +24,28 @@ std::uint64_t fresh_job() {
   return job;
 }
 
+namespace {
+
+// If the program interrupts it, rank 0 hears why, unless it is not there yet.
+JoinResult join_or_give_up(const Place& place, const Options& options,
+                           const transports::Blob& record) {
+  try {
+    return join_rank_zero(place, options, record);
+  } catch (const base::Interrupted& interrupted) {
+    Place hasty = place;
+    hasty.deadline = base::after(base::Clock::now(), base::interruption_interval);
+    const std::string who = "rank " + std::to_string(place.rank) + " could not connect: ";
+    try {
+      if (place.group.empty())
+        report_to_rank_zero(hasty, options, {Errc::aborted, who + interrupted.what()});
+    } catch (const std::exception&) {  // rank 0 is not there
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
 Joined join(const Place& place, const Options& options, const transports::Blob& record) {
   if (record.size() > most_record_bytes)
     throw Error(Errc::invalid_argument, "the record of rank " + std::to_string(place.rank) +
@@ -31,7 +54,7 @@ Joined join(const Place& place, const Options& options, const transports::Blob& 
                                             " are possible");
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
   JoinResult result = place.rank == 0 ? accept_all_ranks(place, options, record)
-                                      : join_rank_zero(place, options, record);
+                                      : join_or_give_up(place, options, record);
   Joined joined{result.job, std::move(result.records), nullptr};
   joined.control = place.rank == 0
                        ? control::make_hub(std::move(result.streams), std::move(result.members))

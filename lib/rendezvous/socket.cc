@@ -14,6 +14,7 @@
 
 #include <rondo/error.h>
 
+#include "base/interruption.h"
 #include "base/shortage.h"
 #include "base/text.h"
 
@@ -292,15 +293,19 @@ bool wait_for(int descriptor, short events, base::TimePoint until) {
   for (;;) {
     pollfd entry{descriptor, events, 0};
     const base::TimePoint now = base::Clock::now();
-    const int ready = ::poll(&entry, 1, base::poll_timeout(now, until));
+    const int ready =
+        ::poll(&entry, 1, base::poll_timeout(now, until, base::interruption_interval));
     if (ready > 0) return true;
     if (now >= until) return false;
+    base::Interruption::check();
   }
 }
 
 void pause_until(base::TimePoint until) {
-  for (base::TimePoint now = base::Clock::now(); now < until; now = base::Clock::now())
-    ::poll(nullptr, 0, base::poll_timeout(now, until));
+  for (base::TimePoint now = base::Clock::now(); now < until; now = base::Clock::now()) {
+    ::poll(nullptr, 0, base::poll_timeout(now, until, base::interruption_interval));
+    base::Interruption::check();
+  }
 }
 
 }  // namespace rondo::rendezvous

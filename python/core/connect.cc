@@ -2,6 +2,7 @@
 #include "python/core/connect.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -89,6 +90,14 @@ long integer_from(std::string_view name, py::handle value, long least, long most
   return number;
 }
 
+// Python runs handlers of signals on its main thread alone. The error that one raises stays set
+// until connect() or split() has ended.
+int handler_raises(void*) {
+  if (::gettid() != ::getpid()) return 0;
+  const py::gil_scoped_acquire locked;
+  return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0 ? 1 : 0;
+}
+
 // Text, or for lists of names their text joined by commas.
 std::string text_from(std::string_view name, py::handle value) {
   if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
@@ -128,6 +137,7 @@ class Options {
   }
 
   const rondo_options& for_c() {
+    options_.interrupted = &handler_raises;
     if (store_) {
       c_store_ = store_->for_c();
       options_.store = &c_store_;
@@ -183,8 +193,13 @@ std::shared_ptr<Session> connect(const py::dict& given) {
     const Unlocked unlocked;
     outcome = Outcome::of(rondo_connect(&for_c, &communicator));
   }
+  if (PyErr_Occurred() != nullptr) {
+    rondo_destroy(communicator);
+    throw py::error_already_set();
+  }
   if (!outcome.failed()) return std::make_shared<Session>(communicator);
   if (py::error_already_set* const cause = options.store_failure()) {
+    if (!cause->matches(PyExc_Exception)) throw *cause;  // KeyboardInterrupt and the like
     const py::object exception = exception_of(outcome);
     py::raise_from(*cause, py::type::of(exception).ptr(), outcome.message.c_str());
     throw py::error_already_set();

@@ -108,11 +108,16 @@ py::tuple constants(Session& session) {
 // Null where this rank is in no part. It has a place in the order of bulk operations.
 std::shared_ptr<Session> split(Session& session, int color, int key) {
   rondo_communicator* part = nullptr;
-  check(call_inside(session, [&](rondo_communicator* c) {
+  const Outcome outcome = call_inside(session, [&](rondo_communicator* c) {
     std::unique_lock lock(session.starting(Lane::bulk), std::defer_lock);
     if (!session.in_child()) lock.lock();
     return rondo_split(c, color, key, &part);
-  }));
+  });
+  if (PyErr_Occurred() != nullptr) {  // of a handler of a signal
+    rondo_destroy(part);
+    throw py::error_already_set();
+  }
+  check(outcome);
   return part != nullptr ? std::make_shared<Session>(part) : nullptr;
 }
 

@@ -14,6 +14,7 @@ template <class Function>
 int PythonStore::guarded(const Function& function) {
   constexpr int failed = -1;
   const py::gil_scoped_acquire locked;
+  if (PyErr_Occurred() != nullptr) return failed;  // connect() is being interrupted
   try {
     function();
     return 0;

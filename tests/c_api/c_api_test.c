@@ -35,7 +35,8 @@ static int store_put(void* context, const char* key, const char* value) {
   return 0;
 }
 
-static int store_get(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms) {
+static int store_get(void* context, const char* key, char* value, size_t capacity,
+                     uint64_t timeout_ms) {
   shared_store* store = context;
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
@@ -129,7 +130,8 @@ static void collectives(rondo_communicator* c, int rank) {
     fill(in, ranks * count, mine);
     DO(late, rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, place));
     CHECK(all_are(out, count, 6));
-    DO(late, rondo_reduce(c, in, rank == 1 ? out : NULL, count, RONDO_F32, RONDO_MAX, 1, NULL, place));
+    DO(late,
+       rondo_reduce(c, in, rank == 1 ? out : NULL, count, RONDO_F32, RONDO_MAX, 1, NULL, place));
     CHECK(rank != 1 || all_are(out, count, 3));
     DO(late, rondo_broadcast(c, rank == 2 ? in : NULL, out, count, RONDO_F32, 2, NULL, place));
     CHECK(all_are(out, count, 3));
@@ -172,7 +174,8 @@ static void collectives(rondo_communicator* c, int rank) {
   CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_SUM, &call, NULL) == RONDO_OK);
   CHECK(all_are(out, 10, 5)); /* 1 + 1.5 + 2.5 */
   call.has_input_scale = 1;
-  CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_MAX, &call, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_MAX, &call, NULL) ==
+        RONDO_INVALID_ARGUMENT);
   CHECK(strstr(rondo_message(), "applies to sum and mean") != NULL);
   free(in);
   free(out);
@@ -181,9 +184,11 @@ static void collectives(rondo_communicator* c, int rank) {
 static void messages(rondo_communicator* c, int rank) {
   float in = (float)rank, out = -1;
   if (rank == 0) CHECK(rondo_send(c, &in, 1, RONDO_F32, 1, 7, NULL, NULL) == RONDO_OK);
-  if (rank == 1) CHECK(rondo_receive(c, &out, 1, RONDO_F32, 0, 7, NULL, NULL) == RONDO_OK && out == 0);
+  if (rank == 1)
+    CHECK(rondo_receive(c, &out, 1, RONDO_F32, 0, 7, NULL, NULL) == RONDO_OK && out == 0);
   const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
-  const rondo_transfer ring[] = {{1, &out, 1, RONDO_F32, before, 1}, {0, &in, 1, RONDO_F32, next, 1}};
+  const rondo_transfer ring[] = {{1, &out, 1, RONDO_F32, before, 1},
+                                 {0, &in, 1, RONDO_F32, next, 1}};
   CHECK(rondo_batch(c, ring, 2, NULL, NULL) == RONDO_OK);
   CHECK(out == (float)before);
   CHECK(rondo_batch(c, NULL, 0, NULL, NULL) == RONDO_OK);
@@ -196,7 +201,8 @@ static void from_any_rank(rondo_communicator* c, int rank) {
       rondo_request* request = NULL;
       int done = 0;
       CHECK(rondo_send(c, &in, 1, RONDO_F32, 0, 7, NULL, &request) == RONDO_OK);
-      CHECK(rondo_poll(request, 30000, &done) == RONDO_OK && done == 1 && rondo_source(request) == -1);
+      CHECK(rondo_poll(request, 30000, &done) == RONDO_OK && done == 1 &&
+            rondo_source(request) == -1);
       CHECK(rondo_wait(request) == RONDO_OK);
     }
     CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
@@ -236,7 +242,8 @@ static void split_and_memory(rondo_communicator* c, int rank) {
   fill(values, count, 1);
   if (part != NULL) {
     CHECK(rondo_size(part) == 2 && rondo_rank(part) == (rank == 2 ? 0 : 1));
-    CHECK(rondo_all_reduce(part, values, values, count, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK);
+    CHECK(rondo_all_reduce(part, values, values, count, RONDO_F32, RONDO_SUM, NULL, NULL) ==
+          RONDO_OK);
     CHECK(all_are(values, count, 2));
     rondo_destroy(part);
   }
@@ -255,15 +262,19 @@ static void bad_input(rondo_communicator* c, int rank) {
   float value = 0;
   CHECK(rondo_all_reduce(NULL, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) ==
         RONDO_INVALID_ARGUMENT);
-  CHECK(rondo_all_reduce(c, NULL, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_reduce(c, NULL, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
   CHECK(strstr(rondo_message(), "in.data is null") != NULL);
   CHECK(rondo_all_reduce(c, &value, &value, 1, (rondo_dtype)257, RONDO_SUM, NULL, NULL) ==
         RONDO_INVALID_ARGUMENT);
   CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_BIT_OR, NULL, NULL) ==
         RONDO_INVALID_ARGUMENT);
-  CHECK(rondo_broadcast(c, &value, &value, 1, RONDO_F32, ranks, NULL, NULL) == RONDO_INVALID_ARGUMENT);
-  CHECK(rondo_all_gather(c, &value, &value, SIZE_MAX / 2, RONDO_F32, NULL, NULL) == RONDO_INVALID_ARGUMENT);
-  CHECK(rondo_all_gather_v(c, &value, &value, NULL, RONDO_F32, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_broadcast(c, &value, &value, 1, RONDO_F32, ranks, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_gather(c, &value, &value, SIZE_MAX / 2, RONDO_F32, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_gather_v(c, &value, &value, NULL, RONDO_F32, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
   CHECK(rondo_batch(c, NULL, 3, NULL, NULL) == RONDO_INVALID_ARGUMENT);
   const rondo_call call = {0};
   CHECK(rondo_barrier(c, &call, NULL) == RONDO_INVALID_ARGUMENT);
@@ -279,7 +290,8 @@ static void bad_input(rondo_communicator* c, int rank) {
   CHECK(rondo_rank(NULL) == -1 && rondo_size(NULL) == 0 && rondo_data(NULL) == NULL);
   rondo_destroy(NULL);
   rondo_registration* registration = (rondo_registration*)&value;
-  CHECK(rondo_register(c, NULL, 4, &registration) == RONDO_INVALID_ARGUMENT && registration == NULL);
+  CHECK(rondo_register(c, NULL, 4, &registration) == RONDO_INVALID_ARGUMENT &&
+        registration == NULL);
   CHECK(strstr(rondo_message(), "data is null") != NULL);
   CHECK(rondo_register(c, &value, 0, &registration) == RONDO_INVALID_ARGUMENT);
   CHECK(rondo_register(c, &value, (size_t)-1, &registration) == RONDO_INVALID_ARGUMENT);
@@ -290,7 +302,8 @@ static void bad_input(rondo_communicator* c, int rank) {
   rondo_release(NULL);
   /* The communicator still works after all these errors. */
   value = (float)rank;
-  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK && value == 3);
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK &&
+        value == 3);
 }
 
 /* Counts the ranks that have reached a point for which another rank waits. */
@@ -399,7 +412,8 @@ static void aborted(rondo_communicator* c, int rank) {
   if (rank == 0 && pthread_create(&thread, NULL, abort_it, c) != 0) abort();
   CHECK(rondo_wait(request) == RONDO_ABORTED);
   CHECK(strstr(rondo_message(),
-               "rank 0 called abort: data from the wire is damaged: batch 17 has no labels") != NULL);
+               "rank 0 called abort: data from the wire is damaged: batch 17 has no labels") !=
+        NULL);
   if (rank == 0) pthread_join(thread, NULL);
   count_rank(&seen);
 }
@@ -409,7 +423,8 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   CHECK(rondo_algorithm(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, sizeof text) == RONDO_OK);
   CHECK(strcmp(text, "ring") == 0); /* from options.algorithm */
   CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, sizeof text) == RONDO_OK);
-  CHECK(strstr(text, "ring over tcp, segments of ") == text && strstr(text, ", 2 in flight") != NULL);
+  CHECK(strstr(text, "ring over tcp, segments of ") == text &&
+        strstr(text, ", 2 in flight") != NULL);
   CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, small, sizeof small) == RONDO_OK);
   CHECK(strcmp(small, "ring") == 0);
   CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, (rondo_dtype)256, text, sizeof text) ==
@@ -530,6 +545,27 @@ static void constants_of_another_size(void) {
   CHECK(strstr(rondo_message(), "plan_constants") != NULL);
 }
 
+static int asked_three_times(void* asked) {
+  return ++*(int*)asked >= 3;
+}
+
+/* No other rank comes. */
+static void interrupted_by_the_program(const char* url) {
+  for (int rank = 0; rank < 2; ++rank) {
+    int asked = 0;
+    rondo_options options;
+    CHECK(rondo_options_init(&options) == RONDO_OK);
+    options.rank = rank;
+    options.size = 2;
+    options.rendezvous = url;
+    options.interrupted = asked_three_times;
+    options.interrupted_context = &asked;
+    rondo_communicator* communicator = NULL;
+    CHECK(rondo_connect(&options, &communicator) == RONDO_ABORTED && communicator == NULL);
+    CHECK(asked == 3 && strstr(rondo_message(), "the program interrupted it") != NULL);
+  }
+}
+
 static void stores_that_fail(void) {
   shared_store broken = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, "", "", 0, 1};
   const rondo_store store = {&broken, store_put, store_get}, half = {&broken, store_put, NULL};
@@ -568,6 +604,7 @@ int main(void) {
   unlink(constants_file);
   run_with(NULL, has_given_constants, give_constants);
   constants_of_another_size();
+  interrupted_by_the_program(url);
   stores_that_fail();
   printf("rondo %s: %d failures\n", rondo_version(), failures);
   return failures == 0 ? 0 : 1;

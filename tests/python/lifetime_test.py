@@ -6,6 +6,7 @@ import gc
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
@@ -227,6 +228,52 @@ def interrupted(c):
         c.barrier()
 
 
+@ranks.connects_itself
+def interrupted_connect():
+    """Ctrl-C ends connect(), also on the rank that has met this one."""
+    rank = int(os.environ["RONDO_RANK"])
+    if rank == 0:
+        raises(rondo.AbortedError, "rank 1 could not connect: the program interrupted it", rondo.connect, **ranks.CONNECT)
+    elif rank == 1:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        met = threading.Thread(target=interrupt_once_connected)
+        met.start()
+        raises(KeyboardInterrupt, "", rondo.connect, **ranks.CONNECT)
+        met.join()
+
+
+def interrupt_once_connected():
+    before = set(os.listdir("/proc/self/fd"))
+    while not any(is_connected(int(name)) for name in set(os.listdir("/proc/self/fd")) - before):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def is_connected(descriptor):
+    try:
+        one = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        return one.family == socket.AF_INET and bool(one.getpeername())
+    except OSError:
+        return False
+    finally:
+        one.detach()
+
+
+def interrupted_split(c):
+    """Ctrl-C ends a split that another rank does not call, and so the communicator."""
+    if c.rank == 1:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        alarm.start()
+        raises(KeyboardInterrupt, "", c.split, 0)
+        alarm.join()
+    else:
+        raises(rondo.AbortedError, "the program interrupted it", c.receive, bytearray(1), 1)
+
+
 def forked(c):
     """A forked child can neither use the communicator nor harm it, also while a thread is inside."""
     work = c.receive(bytearray(4), 1 - c.rank, wait=False)
@@ -373,6 +420,8 @@ class Lifetime(ranks.Case):
 
     def test_signals(self):
         self.run_ranks(2, interrupted)
+        self.run_ranks(3, interrupted_connect)
+        self.run_ranks(2, interrupted_split)
 
     def test_fork(self):
         self.run_ranks(2, forked)

@@ -20,6 +20,7 @@
 #include <map>
 #include <utility>
 
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/shortage.h"
 
@@ -303,6 +304,7 @@ void AllExchanges::drop_late(base::TimePoint now) {
 // Handles events, and connections that a shortage has stopped. An event may end another connection,
 // so each one is looked up by its id.
 void AllExchanges::wait(base::TimePoint now, base::TimePoint until) {
+  base::Interruption::check();
   const int timeout = base::poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
   const int count =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
