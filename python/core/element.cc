@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include <rondo/types.h>
+
 #include "python/core/error.h"
 
 namespace rondo::python {
@@ -36,6 +38,19 @@ int index_of(py::handle object, std::span<const char* const> names, const char* 
   std::string possible;
   for (const char* name : names) possible += (possible.empty() ? "" : ", ") + std::string(name);
   refuse(py::str("{!r} is no {}; possible are: {}").format(object, what, possible));
+}
+
+// "float32" for numpy.float32, numpy.dtype("f4"), torch.float32 and their names. Empty for what has
+// no such name, and for names that NumPy and torch give to different types.
+std::string type_name(py::handle object) {
+  if (PyLong_Check(object.ptr())) return {};
+  py::object name = py::reinterpret_borrow<py::object>(object);
+  for (const char* const attribute : {"name", "__name__"})
+    if (!PyUnicode_Check(name.ptr()) && py::hasattr(object, attribute))
+      name = object.attr(attribute);
+  std::string text = py::cast<std::string>(py::str(name));
+  if (text.starts_with("torch.")) text.erase(0, 6);
+  return text == "float" || text == "int" || text == "byte" ? std::string() : text;
 }
 
 Element integer(std::size_t item_bytes, bool is_signed) {
@@ -91,6 +106,7 @@ std::string_view why_not_reduced(const Element& element, rondo_op op) {
 }
 
 rondo_dtype dtype_from(py::handle object) {
+  if (const auto type = parse_dtype(type_name(object))) return static_cast<rondo_dtype>(*type);
   return static_cast<rondo_dtype>(index_of(object, dtype_names, "element type"));
 }
 rondo_op op_from(py::handle object) {

@@ -335,6 +335,7 @@ def connect(
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have
     not come), InvalidArgumentError, MismatchError, UnsupportedError, PeerLostError or
-    SystemFailureError, on every rank with one cause. Ctrl-C is seen when the call ends.
+    SystemFailureError, on every rank with one cause. A signal, as Ctrl-C, ends the call, and the ranks
+    that have met this one get AbortedError.
     """
     return Communicator(_core.connect(dict(locals())))

@@ -57,7 +57,20 @@ class ReduceOp(enum.IntEnum):
 
 
 DTypeName = Literal["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "u64", "i32", "u32", "i8", "u8", "u16", "i16"]
-DTypeLike = Union[DType, DTypeName]
+# Those of NumPy and torch.
+DTypeLongName = Literal[
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "uint64", "int32", "uint32", "int8", "uint8", "uint16", "int16",
+]
+
+
+class ElementType(Protocol):
+    """numpy.dtype, torch.dtype."""
+
+    @property
+    def itemsize(self) -> int: ...
+
+
+DTypeLike = Union[DType, DTypeName, DTypeLongName, ElementType, "type[numpy.generic]"]
 OpName = Literal["sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"]
 OpLike = Union[ReduceOp, OpName]
 OperationName = Literal[
@@ -72,8 +85,9 @@ class Call(TypedDict, total=False):
     wait: bool
     """False: start the operation and return at once. Default: True."""
     dtype: DTypeLike | None
-    """What the items of the buffers mean, if their format does not say it: "bf16" in uint16. Items
-    have as many bytes as the type, or one (a bytearray of floats)."""
+    """What the items of the buffers mean, if their format does not say it: "bf16" in uint16. Also by
+    the names and types of NumPy and torch ("bfloat16", torch.bfloat16), but not by NumPy's codes: "i8"
+    has 8 bits here. Items have as many bytes as the type, or one (a bytearray of floats)."""
     deadline: float | None
     """Seconds for the whole operation. Default: that of the communicator."""
     urgent: bool

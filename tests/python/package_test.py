@@ -10,6 +10,7 @@ import sys
 import unittest
 from pathlib import Path
 
+import numpy
 import ranks
 
 import rondo
@@ -39,6 +40,12 @@ class Package(unittest.TestCase):
                 with self.assertRaisesRegex(rondo.InvalidArgumentError, f"items have {size} bytes, or one"):
                     c.broadcast(wrong, dtype=kind)
                 self.assertEqual(c.describe("all_reduce", 1000, kind), c.describe("all_reduce", 1000, kind.name.lower()))
+            for name in "float32", "torch.float32", numpy.float32, numpy.dtype("f4"):
+                c.all_reduce(bytearray(8), dtype=name)
+                with self.assertRaisesRegex(rondo.InvalidArgumentError, "items have 4 bytes, or one"):
+                    c.broadcast(memoryview(bytes(16)).cast("d"), dtype=name)
+            for name in "float", float, int, "byte", "complex64":  # not one type in NumPy and torch, or none here
+                self.assertRaisesRegex(rondo.InvalidArgumentError, "is no element type", c.broadcast, bytes(8), dtype=name)
 
     def test_errors(self):
         """Each status has its class."""
