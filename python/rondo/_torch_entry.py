@@ -7,19 +7,33 @@ would hide its cause, so the module imports nothing; register() does.
 
 
 def register() -> None:
-    """Registers the backend. Raises ImportError if it was built for another version of torch."""
+    """Registers the backend. If it was built for another version of torch, or without torch, it is not
+    available, and to make a group with it raises an ImportError that says so."""
     import torch
+    import torch.distributed as dist
 
     from rondo import _built_for
 
     have = ".".join(torch.__version__.split("+")[0].split(".")[:2])
     if have != _built_for.TORCH:
-        raise ImportError(
-            f"rondo.torch was built for torch {_built_for.TORCH}, and this is torch "
-            f"{torch.__version__}, which is not compatible: build it again in this environment, "
-            "with `pip install --no-build-isolation --no-deps --force-reinstall ./python` in "
-            "Rondo's sources"
-        )
+        if _built_for.TORCH == "none":
+            why = "rondo was installed without its backend for torch, because its build found no torch"
+        else:
+            why = (
+                f"rondo.torch was built for torch {_built_for.TORCH}, and this is torch "
+                f"{torch.__version__}, which is not compatible"
+            )
+
+        def refuse(*_):
+            raise ImportError(
+                f"{why}: build it again in this environment, with `pip install --no-build-isolation "
+                "--no-deps --force-reinstall ./python` in Rondo's sources"
+            )
+
+        # torch asks here too whether the backend is available: known, but not in the list, means no.
+        dist.Backend.register_backend("rondo", refuse, extended_api=True, devices=["cpu", "cuda"])
+        dist.Backend.backend_list.remove("rondo")
+        return
     import rondo.torch
 
     rondo.torch.register()

@@ -23,6 +23,7 @@ def rank():
 
     with rondo.connect(rank=0, size=1) as alone:
         alone.all_reduce(x.numpy())
+        alone.all_reduce(x.to(torch.bfloat16).view(torch.uint16).numpy(), dtype=torch.bfloat16)
     with open("/proc/self/maps") as maps:
         libraries = {line.split()[-1] for line in maps if "librondo" in line}
     assert len(libraries) == 1, libraries
@@ -39,21 +40,25 @@ class Entry(unittest.TestCase):
                 self.assertEqual(process.returncode, 0, output)
 
     def test_version(self):
-        """A package for another torch says so, and loads nothing."""
+        """A package for another torch, or for none, is not available, says so, and loads nothing."""
         code = """
 import sys
 import torch.distributed as dist
 from rondo import _built_for
-_built_for.TORCH = "2.1"
+_built_for.TORCH, said, asks = sys.argv[1], sys.argv[2], sys.argv[3] == "asks"
+if asks:
+    assert dist.is_backend_available("rondo") is False
 try:
-    dist.init_process_group("rondo", init_method=f"file://{sys.argv[1]}/join", rank=0, world_size=1)
+    dist.init_process_group("rondo", store=dist.HashStore(), rank=0, world_size=1)
 except ImportError as error:
-    assert "built for torch 2.1" in str(error) and "pip install" in str(error), error
+    assert said in str(error) and "pip install" in str(error), error
 else:
     raise SystemExit("no error")
+assert not dist.is_backend_available("cpu:rondo")
+assert not any(name.startswith("rondo.torch") for name in sys.modules)
 """
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([sys.executable, "-B", "-c", code, folder], check=True, timeout=120)
+        for version, said, asks in ("2.1", "built for torch 2.1", "asks"), ("none", "found no torch", "joins"):
+            subprocess.run([sys.executable, "-B", "-c", code, version, said, asks], check=True, timeout=120)
 
 
 if __name__ == "__main__":
