@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,6 +15,14 @@
 #include "python/torch/flat.h"
 
 namespace rondo::python {
+
+// A timeout as Rondo takes it. A year is as good as for ever. Negative is what becomes in torch of
+// a timedelta that is too long for its clock, such as timedelta.max.
+inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds longest = std::chrono::hours{24 * 365};
+  if (timeout.count() < 0) return longest;
+  return std::clamp(timeout, std::chrono::milliseconds{1}, longest);
+}
 
 inline std::size_t size_cast(std::int64_t number) {
   return static_cast<std::size_t>(number);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 
 #include "python/torch/arguments.h"
@@ -17,8 +18,6 @@ namespace rondo::python {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds longest = std::chrono::hours{24 * 365};
 
 // "cuda" is the current GPU.
 c10::Device allocated_on(c10::Device device) {
@@ -61,7 +60,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::create(c10::intrusive_ptr<c10d::Store
     options.rank = rank;
     options.size = size;
     options.store = &meeting;
-    options.connect_deadline = options.deadline = std::clamp(timeout, milliseconds{1}, longest);
+    options.interrupted = handler_raises;
+    options.connect_deadline = options.deadline = limited(timeout);
     if (size > 1 && !has_secret_variable()) options.secret = meeting.secret();
     auto session = GroupSession::open(Communicator::connect(options), who);
     return c10::make_intrusive<Backend>(std::move(store), rank, size, timeout, std::move(session),
@@ -96,13 +96,29 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(
   std::vector<std::int64_t> global(opts->global_ranks_in_group.begin(),
                                    opts->global_ranks_in_group.end());
   if (global.empty()) global.assign(ranks.begin(), ranks.end());
-  return create(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
-                opts->timeout, opts->group_name, global);
+  return interruptible([&] {
+    return create(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                  opts->timeout, opts->group_name, global);
+  });
 }
 
-// Memory that ranks of one host reach directly, or of a GPU. It may outlive the group. Ordinary
-// memory where there is no more of it: operations then copy.
+// The options are a copy of those of one of the merged groups: their global ranks do not hold here.
+c10::intrusive_ptr<c10d::Backend> Backend::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::Backend::Options>& opts, const int& rank, const int& size) {
+  std::vector<std::int64_t> own(size_cast(size));
+  std::iota(own.begin(), own.end(), 0);
+  return interruptible(
+      [&] { return create(store->clone(), rank, size, opts->timeout, opts->group_name, own); });
+}
+
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
+  const at::ScalarType type = options.dtype().toScalarType();
+  if (!at::isComplexType(type)) return allocate(size, options);
+  return allocate(2 * size, options.dtype(at::toRealValueType(type)));
+}
+
+at::Tensor Backend::allocate(std::int64_t size, const at::TensorOptions& options) {
   TORCH_CHECK_VALUE(size >= 0, "rondo: a tensor of ", size, " elements cannot be");
   const std::size_t bytes = size_cast(size) * options.dtype().itemsize();
   const c10::Device device = allocated_on(options.device());
@@ -121,13 +137,15 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
       .deleter([memory](void*) {})
       .options(options.device(device))
       .target_device(device)
+      .allocator(at::GetAllocator(device.type()))  // for a tensor that outgrows this memory
+      .resizeable_storage()
       .make_tensor();
 }
 
 OpOptions Backend::options_of(const Call& call) const {
   OpOptions options;
   const Milliseconds time = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
-  options.deadline = std::clamp(time, Milliseconds{1}, longest);
+  options.deadline = limited(time);
   return options;
 }
 
@@ -174,7 +192,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
   const milliseconds timeout =
       opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
   MonitoredBarrier(store_->clone(), getRank(), getSize(), ++monitored_)
-      .pass(timeout, wait_all_ranks);
+      .pass(timeout.count() == 0 ? timeout : limited(timeout), wait_all_ranks);
 }
 
 }  // namespace rondo::python

@@ -3,7 +3,8 @@
 // Rondo as a backend of torch.distributed.
 //
 // A call takes one of three ways:
-//   lean    blocking, nobody profiles, on the CPU: on the caller's thread, without a Work
+//   lean    blocking, nobody profiles, on the CPU: on the caller's thread, without a Work, or with
+//           one that has ended, for torch's flight recorder
 //   inline  blocking otherwise: the same inside a Work, which has the profiler's events and keeps
 //           tensors on a GPU
 //   async   the operations start; the Work completes also when nobody waits for it
@@ -68,14 +69,26 @@ class Backend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts,
+                                          const int& rank, const int& size) override;
   void setTimeout(Milliseconds timeout) override { options_->timeout = timeout; }
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void setSequenceNumberForGroup() override {}
   void enableCollectivesTiming() override {}
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    session_->completions().add(id, std::move(hook));
+  }
+  void unregisterCompletionHook(std::int64_t id) override { session_->completions().remove(id); }
   // In host memory, and on every GPU that Rondo can use.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }
+  // For DDP, which takes the buckets of complex gradients for twice as many real numbers.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  // Memory that ranks of one host reach directly, or of a GPU. It may outlive the group. Ordinary
+  // memory where there is no more of it, or once the tensor has grown: operations then copy.
+  at::Tensor allocate(std::int64_t size, const at::TensorOptions& options);
   void shutdown() override {
     session_->close();
     if (of_all_ranks_ && getSize() > 1) TorchStore(store_).leave(getRank());

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/torch/arguments.h"
 #include "python/torch/backend.h"
 #include "python/torch/call_stream.h"
 #include "python/torch/element.h"
@@ -156,7 +157,7 @@ class NormPass {
     if (bias) gradients.beta = whole(dbias = at::empty({x.size(1)}, where.dtype(*bias)));
     std::optional<Batch> result;
     if (wants_input) result = Batch::empty_like(input);
-    session().use([&](Communicator&) {
+    session().use_asleep([&](Communicator&) {
       const std::lock_guard one(norms().calls());
       (*layer_)->set_stream(CallStream({x}, {dy}).handle());
       if (result)
@@ -212,7 +213,7 @@ class Norm {
     // Only then one value for each channel may be all that there is. On a GPU nobody looks.
     if (mean && view.samples * view.spatial <= 1 && !stream) statistics.before = mean->clone();
     std::shared_ptr<NormPass> pass;
-    session_->use([&](Communicator& communicator) {
+    session_->use_asleep([&](Communicator& communicator) {
       const std::lock_guard one(session_->norms().calls());
       session_->norms().clear();
       BatchNormOptions options;
@@ -280,8 +281,7 @@ class Norm {
       return (*one)->options().type == options.type && (*one)->options().device == options.device;
     });
     const int threads = std::clamp(at::get_num_threads(), 1, 1024);
-    const auto deadline = std::clamp<std::chrono::milliseconds>(
-        options_->timeout, std::chrono::milliseconds{1}, std::chrono::hours{24 * 365});
+    const auto deadline = limited(options_->timeout);
     if (found != layers_.end() && fits(**found, channels, options)) {
       NormLayer& layer = **found;
       if (layer->options().momentum != options.momentum) layer->set_momentum(options.momentum);

@@ -279,8 +279,9 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
       [&](Communicator& c, OpOptions options, Parts& parts) {
         options.input_scale = how.factor;
         const Buffer from = whole(in.memory()), to = whole(out.memory());
-        parts.push_back(in.even() ? c.reduce_scatter(from, to, how.op, options)
-                                  : c.reduce_scatter_v(from, to, in.counts(), how.op, options));
+        parts.push_back(in.even()
+                            ? c.reduce_scatter(from, to, how.op, options)
+                            : c.reduce_scatter_v(from, to, block_counts(in), how.op, options));
       },
       [in, out]() mutable { out.copy_back(); });
 }

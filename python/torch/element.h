@@ -11,14 +11,18 @@
 
 namespace rondo::python {
 
-// The type in which tensors move. Types that Rondo cannot reduce move as integers of their width.
+// The type in which tensors move. Complex numbers move as two real ones, types that Rondo cannot
+// reduce as integers of their width.
 inline DType moved_type(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kDouble:
+    case at::kComplexDouble:
       return DType::f64;
     case at::kFloat:
+    case at::kComplexFloat:
       return DType::f32;
     case at::kHalf:
+    case at::kComplexHalf:
       return DType::f16;
     case at::kBFloat16:
       return DType::bf16;
@@ -49,7 +53,6 @@ inline DType moved_type(const at::Tensor& tensor) {
     case 4:
       return DType::u32;
     case 8:
-    case 16:
       return DType::u64;
     default:
       return DType::u8;
@@ -73,16 +76,17 @@ struct Reduction {
 inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   using Torch = c10d::ReduceOp;
   const at::ScalarType scalar = tensor.scalar_type();
-  const bool logical = scalar == at::kBool;
+  const bool logical = scalar == at::kBool, complex = at::isComplexType(scalar);
   // Other short floats move as integers, which must not be added.
   const bool floating = scalar == at::kDouble || scalar == at::kFloat || scalar == at::kHalf ||
                         scalar == at::kBFloat16 || scalar == at::kFloat8_e4m3fn ||
-                        scalar == at::kFloat8_e5m2;
+                        scalar == at::kFloat8_e5m2 || complex;
   Reduction result;
   result.type = moved_type(tensor);
   const auto refuse = [&](const char* what) {
-    TORCH_CHECK_VALUE(false, "rondo: ", what, " of ", c10::toString(scalar),
-                      " is not possible: use a type that has it, such as float32");
+    TORCH_CHECK_VALUE(false, "rondo: ", what, " of ", c10::toString(scalar), " is not possible: ",
+                      complex ? "complex numbers are summed and averaged only"
+                              : "use a type that has it, such as float32");
   };
   const bool known = logical || floating || scalar == at::kLong || scalar == at::kInt ||
                      scalar == at::kShort || scalar == at::kChar || scalar == at::kByte ||
@@ -97,12 +101,15 @@ inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op
       result.op = ReduceOp::mean;
       break;
     case Torch::PRODUCT:
+      if (complex) refuse("ReduceOp.PRODUCT");
       result.op = logical ? ReduceOp::min : ReduceOp::product;
       break;
     case Torch::MIN:
+      if (complex) refuse("ReduceOp.MIN");
       result.op = ReduceOp::min;
       break;
     case Torch::MAX:
+      if (complex) refuse("ReduceOp.MAX");
       result.op = ReduceOp::max;
       break;
     case Torch::BAND:

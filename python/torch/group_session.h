@@ -19,13 +19,17 @@
 #include <shared_mutex>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "python/torch/completions.h"
 #include "python/torch/finishers.h"
 #include "python/torch/forks.h"
+#include "python/torch/interrupts.h"
 #include "python/torch/norms.h"
 #include "python/torch/side_marks.h"
+#include "python/torch/signals.h"
 
 namespace rondo::python {
 
@@ -54,6 +58,7 @@ class GroupSession {
     for (const auto& one : sessions)
       if (const auto session = one.lock()) session->close();
     Finishers::join_all();
+    Interrupts::stop();
   }
 
   GroupSession(Communicator communicator, std::string who)
@@ -81,18 +86,40 @@ class GroupSession {
       fail(error.what(), error.code());
     }
   }
+  // As use(), for a function that waits for operations.
+  template <class Function>
+  auto use_asleep(const Function& function) {
+    struct Sleep {
+      explicit Sleep(GroupSession& session) : session_(session) { session_.begin_sleep(); }
+      ~Sleep() { session_.end_sleep(); }
+      GroupSession& session_;
+    } const sleep(*this);
+    return use(function);
+  }
   // As use(), for one thread at a time: operations start in one order.
   template <class Function>
   auto start(const Function& function) {
     return use([&](Communicator& communicator) {
       const std::lock_guard one(starting_);
+      if (std::exchange(last_starter_, std::this_thread::get_id()) != std::this_thread::get_id())
+        starters_.fetch_add(1);
       return function(communicator);
     });
   }
   // Drives until the operation has ended or the time is over. Returns whether it has ended. Its
-  // error stays with it. close() interrupts this.
+  // error stays with it. close() interrupts this, and so does a signal whose handler raises.
   bool await(const rondo::Work& work, TimePoint until) {
     return drive(work, until, [&](TimePoint::duration time) { return work.wait_for(time); });
+  }
+  // Throws what a handler of a signal raises, and ends the operations of all ranks: it is not known
+  // whether this one will make the calls that they wait for.
+  void run_handlers() {
+    try {
+      run_signal_handlers();
+    } catch (const py::error_already_set& error) {
+      abort(name_of(error));
+      throw;
+    }
   }
   // Drives until the operation has ended, or all of it is enqueued on its GPU: the stream waits for
   // it from then on. False where the stream does not: it is captured, or its GPU refuses it.
@@ -109,7 +136,12 @@ class GroupSession {
   }
   // Throws the first error, when all have ended.
   void await_all(const std::vector<rondo::Work>& works) {
-    for (const rondo::Work& work : works) await(work, TimePoint::max());
+    try {
+      for (const rondo::Work& work : works) await(work, TimePoint::max());
+    } catch (const py::error_already_set&) {
+      for (const rondo::Work& work : works) await_aborted(work);
+      throw;
+    }
     for (const rondo::Work& work : works)
       if (work.error()) fail(work.message(), work.error());
   }
@@ -122,7 +154,12 @@ class GroupSession {
 
   // Programs look for the word timeout in torch's messages.
   [[noreturn]] void fail(const std::string& message, std::error_code code = {}) const {
-    const char* const more = code == Errc::deadline_exceeded ? "; the timeout has passed" : "";
+    if (interrupted_.load()) throw Interrupted("rondo: " + message + who_);
+    const char* more = code == Errc::deadline_exceeded ? "; the timeout has passed" : "";
+    if (code == Errc::mismatch && starters_.load() > 1)
+      more =
+          "; several threads of this rank have called this group, and their order may differ "
+          "between ranks: give each thread a group of its own, made by new_group()";
     TORCH_CHECK_WITH(DistBackendError, false, "rondo: ", message, more, who_);
   }
   std::exception_ptr error(const rondo::Work& failed) const {
@@ -133,12 +170,22 @@ class GroupSession {
     }
   }
 
+  // While the main thread may sleep until operations end and cannot look for signals, Ctrl-C ends
+  // them. Calls come in pairs.
+  void begin_sleep() {
+    sleeps_.fetch_add(1);
+    Interrupts::watch(&interrupt_sleep);
+  }
+  void end_sleep() noexcept { sleeps_.fetch_sub(1); }
+
   // To be called before an operation whose end calls finish_later().
   void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
   // What follows the operations of the group on GPUs.
   SideMarks& sides() noexcept { return *sides_; }
+
+  Completions& completions() noexcept { return completions_; }
 
   // What batch norm layers share.
   Norms& norms() noexcept { return norms_; }
@@ -167,10 +214,6 @@ class GroupSession {
   }
 
  private:
-  // Threads that wait look so often whether the group is being closed: they cannot be woken without
-  // an abort, which would end operations on other ranks.
-  static constexpr TimePoint::duration interruption = std::chrono::milliseconds{50};
-
   // As long as it lives the communicator stays. While close() runs, waits for its end.
   class Inside {
    public:
@@ -189,10 +232,18 @@ class GroupSession {
       const std::lock_guard lock(relied_on_mutex_);
       last.swap(relied_on_);
     }
-    for (const rondo::Work& work : last) await(work, TimePoint::max());
+    for (const rondo::Work& work : last) await_aborted(work);
+  }
+  // Without a look for signals.
+  void await_aborted(const rondo::Work& work) {
+    while (!drive(work, std::chrono::steady_clock::now(),
+                  [&](TimePoint::duration) { return work.wait_for(signal_interval); })) {
+    }
   }
 
-  // reaches(time) drives for at most this time, and says whether that was enough.
+  // reaches(time) drives for at most this time, and says whether that was enough. Threads that wait
+  // look now and then whether the group is being closed: they cannot be woken without an abort,
+  // which would end operations on other ranks.
   template <class Reaches>
   bool drive(const rondo::Work& work, TimePoint until, const Reaches& reaches) {
     refuse_child();
@@ -200,11 +251,29 @@ class GroupSession {
       const auto left = until - std::chrono::steady_clock::now();
       try {
         const Inside inside(*this);
-        if (reaches(std::clamp(left, TimePoint::duration::zero(), interruption))) return true;
+        if (reaches(std::clamp<TimePoint::duration>(left, TimePoint::duration::zero(),
+                                                    signal_interval)))
+          return true;
       } catch (const std::exception&) {
         return work.done();
       }
-      if (left <= interruption) return work.done();
+      if (left <= signal_interval) return work.done();
+      run_handlers();
+    }
+  }
+
+  static void interrupt_sleep() {
+    std::vector<std::shared_ptr<GroupSession>> asleep;
+    {
+      All& all = of_this_process<All>();
+      const std::lock_guard lock(all.mutex);
+      for (const auto& one : all.sessions)
+        if (auto session = one.lock(); session && session->sleeps_.load() > 0)
+          asleep.push_back(std::move(session));
+    }
+    for (const auto& session : asleep) {
+      session->interrupted_ = true;
+      session->abort("KeyboardInterrupt");
     }
   }
 
@@ -220,15 +289,19 @@ class GroupSession {
   }
 
   const unsigned forks_ = forks().load();
+  Completions completions_;
   std::shared_mutex gate_;
   std::mutex starting_, closing_;
+  std::thread::id last_starter_;  // guarded by starting_
+  std::atomic<int> starters_{0};  // how often the calls came from another thread than before
   std::mutex relied_on_mutex_;
   std::vector<rondo::Work> relied_on_;  // streams have joined them
   Norms norms_;  // before the communicator, which tells its layers when it ends
   std::optional<Communicator> communicator_;
   const std::string who_;
   std::unique_ptr<SideMarks> sides_ = std::make_unique<SideMarks>();
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, interrupted_{false};
+  std::atomic<int> sleeps_{0};
   std::unique_ptr<Finishers> finishers_ = std::make_unique<Finishers>();
 };
 

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/torch/store.h"
+
 namespace rondo::python {
 
 // A barrier over torch's store that names the ranks which do not come. Each rank writes a key, rank
@@ -38,18 +40,17 @@ class MonitoredBarrier {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  static Milliseconds left(TimePoint until) {
-    return std::max(Milliseconds{1}, std::chrono::duration_cast<Milliseconds>(
-                                         until - std::chrono::steady_clock::now()));
-  }
   bool comes(const std::string& key, TimePoint until) {
-    try {
-      store_->wait({key}, left(until));
-      return true;
-    } catch (const std::exception&) {
-      if (std::chrono::steady_clock::now() < until) throw;
-      return false;
-    }
+    return await_key(*store_, key, until, [this] {
+      try {
+        run_signal_handlers();
+      } catch (const py::error_already_set& error) {
+        store_->set(gave_up_, "Rank " + std::to_string(rank_) +
+                                  " failed to pass monitoredBarrier: " + name_of(error));
+        throw;
+      }
+      TORCH_CHECK(!store_->check({gave_up_}), store_->get_to_str(gave_up_));
+    });
   }
 
   void await_others(TimePoint until, Milliseconds timeout, bool wait_all_ranks) {
@@ -86,7 +87,7 @@ class MonitoredBarrier {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_, size_;
-  const std::string prefix_;
+  const std::string prefix_, gave_up_ = prefix_ + "gave-up";
 };
 
 }  // namespace rondo::python

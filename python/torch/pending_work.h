@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "python/torch/call_stream.h"
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
@@ -122,6 +123,7 @@ class PendingWork final : public c10d::Work {
   void abort() override { session_->abort("Work.abort() was called"); }
   Tensors result() override { return outputs_; }
   std::uint64_t getSequencenumber() const override { return sequence_; }
+  std::uint64_t getCompletionKey() const override { return sequence_; }
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
   int sourceRank() const override {
     TORCH_CHECK(opType_ == c10d::OpType::RECVANYSOURCE && isSuccess(),
@@ -139,10 +141,12 @@ class PendingWork final : public c10d::Work {
           c10::ListType::create(c10::TensorType::get()), stream_.devices());
       done = finished_;
     }
-    if (done)
+    if (done) {
       mark_future();
-    else
+    } else {
+      session_->begin_sleep();
       session_->leave(parts_);
+    }
     return future_;
   }
 
@@ -167,13 +171,13 @@ class PendingWork final : public c10d::Work {
 
   // Until all is done, or the time is over: then it throws.
   void await_end(std::chrono::milliseconds timeout) {
-    using std::chrono::hours;
-    const auto until = std::chrono::steady_clock::now() +
-                       (timeout.count() > 0 ? timeout : std::chrono::milliseconds{hours{24 * 365}});
+    const auto until =
+        base::after(std::chrono::steady_clock::now(),
+                    timeout.count() > 0 ? timeout : std::chrono::milliseconds::max());
     const bool ended = drive(until);
     if (ended && countdown_->claim()) after_waits_ ? finish_later() : finish_now();
     TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
-    if (timeout.count() == 0) return;
+    if (timeout.count() <= 0) return;
     while (!all_on_gpu_has_ended()) {
       TORCH_CHECK(std::chrono::steady_clock::now() < until, "Operation timed out!");
       std::this_thread::yield();
@@ -213,6 +217,7 @@ class PendingWork final : public c10d::Work {
       for (const rondo::Work& part : parts_) all = all && reached(part);
     } catch (...) {
       countdown_->waiting.fetch_sub(1);
+      if (countdown_->left.load() == 0 && countdown_->claim()) finish_later();
       throw;
     }
     countdown_->waiting.fetch_sub(1);
@@ -238,6 +243,7 @@ class PendingWork final : public c10d::Work {
       done = std::move(after_);
     }
     done = nullptr;
+    if (!error) session_->completions().tell(sequence_);
     finish(error);  // ends the profiler's event before anybody returns from wait()
     bool marks = false;
     {
@@ -247,7 +253,10 @@ class PendingWork final : public c10d::Work {
       marks = static_cast<bool>(future_);
     }
     changed_.notify_all();
-    if (marks) mark_future();
+    if (marks) {
+      mark_future();
+      session_->end_sleep();
+    }
     const auto last = std::move(itself_);
   }
   // Does what comes after the operations, once. On a GPU it is enqueued on this stream, which they
@@ -309,7 +318,12 @@ class PendingWork final : public c10d::Work {
   // Whoever has claimed the work finishes it. A future is marked then, too; its callbacks may run.
   bool await_finish(std::chrono::steady_clock::time_point until) {
     std::unique_lock lock(own_mutex_);
-    if (!changed_.wait_until(lock, until, [this] { return finished_; })) return false;
+    while (!changed_.wait_for(lock, signal_interval, [this] { return finished_; })) {
+      if (std::chrono::steady_clock::now() >= until) return false;
+      lock.unlock();
+      session_->run_handlers();
+      lock.lock();
+    }
     const auto future = future_;
     lock.unlock();
     if (future) future->wait();

@@ -12,13 +12,13 @@ namespace rondo::python {
 template <class Start, class After>
 Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after) {
   const CallStream stream(call.inputs, call.outputs);
-  ++sequence_;
+  const std::uint64_t sequence = ++sequence_;
   OpOptions options = options_of(call);
   options.stream = stream.handle();
   const auto pending = [&](Milliseconds timeout) {
     session_->prepare_finish();
     return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
-                                            call.outputs, stream, sequence_, timeout,
+                                            call.outputs, stream, sequence, timeout,
                                             call.after_waits, call.after_all);
   };
   // On a GPU a blocking call returns before its end, so a work keeps the tensors.
@@ -38,7 +38,8 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
     const at::NoGradGuard no_gradient;
     after();
     if (call.after_all) session_->sides().order();
-    return nullptr;
+    if (!session_->completions().wanted()) return nullptr;
+    return c10::make_intrusive<FinishedWork>(getRank(), call.type, sequence);
   }
   work->begin(std::move(parts), std::move(after));
   remember(work);

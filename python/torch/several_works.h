@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "python/torch/call_stream.h"
 
 namespace rondo::python {
@@ -37,7 +38,7 @@ class SeveralWorks final : public c10d::Work {
   // The timeout is for all of them. 0 is none.
   bool wait(std::chrono::milliseconds timeout) override {
     using std::chrono::milliseconds, std::chrono::steady_clock;
-    const auto until = steady_clock::now() + timeout;
+    const auto until = base::after(steady_clock::now(), timeout);
     for (const auto& work : works_) {
       const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now());
       work->wait(timeout.count() > 0 ? std::max(left, milliseconds{1}) : timeout);

@@ -13,12 +13,42 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "python/torch/signals.h"
 #include "python/torch/store_end.h"
 
 namespace rondo::python {
+
+// Waits for a key of torch's store. False: it has not come by then. Calls look(), which may throw,
+// ten times a second.
+template <class Look>
+bool await_key(c10d::Store& store, const std::string& key,
+               std::chrono::steady_clock::time_point until, const Look& look) {
+  using std::chrono::milliseconds, std::chrono::steady_clock;
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
+  // It looks at its file in turns too, but keeps a timeout only to the second.
+  const bool is_file =
+      prefixed != nullptr &&
+      dynamic_cast<c10d::FileStore*>(prefixed->getUnderlyingNonPrefixStore().get()) != nullptr;
+  for (;;) {
+    const auto now = steady_clock::now();
+    const auto time = std::clamp(std::chrono::ceil<milliseconds>(until - now), milliseconds{1},
+                                 milliseconds{100});
+    try {
+      if (!is_file) store.wait({key}, time);
+      if (!is_file || store.check({key})) return true;
+      std::this_thread::sleep_for(std::min(time, milliseconds{20}));
+    } catch (const std::exception&) {
+      if (steady_clock::now() < now + time) throw;
+    }
+    if (steady_clock::now() >= until) return false;
+    look();
+  }
+}
 
 // torch gives each group a prefix of its own. Never changes the store's timeout: other groups share
 // the connection. Thread-bound. A store written in Python takes the GIL: callers do not hold it.
@@ -31,15 +61,12 @@ class TorchStore final : public Store {
   }
   std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override {
     const std::string name(key);
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    try {
-      store_->wait({name}, std::max(left, std::chrono::milliseconds{1}));
-    } catch (const std::exception& error) {
-      if (std::chrono::steady_clock::now() < deadline) throw;
+    const auto look = [] {
+      if (handler_raises()) throw Error(Errc::aborted, "the program interrupted it");
+    };
+    if (!await_key(*store_, name, deadline, look))
       throw Error(Errc::deadline_exceeded,
-                  "no rank has written " + name + " to the store of torch: " + error.what());
-    }
+                  "no rank has written " + name + " to the store of torch");
     return store_->get_to_str(name);
   }
   // All ranks have come: what follows makes a secret of its own.

@@ -54,6 +54,22 @@ class Barriers(RankTest):
         dist.monitored_barrier()
 
 
+    @on_ranks(2)
+    def test_timeouts_without_end(self):
+        """Those that are too long for a clock, as timedelta.max, are for ever."""
+        for timeout in timedelta.max, timedelta(days=300 * 366), timedelta(days=400_000 * 365):
+            group = dist.new_group(timeout=timeout)
+            dist.distributed_c10d._set_pg_timeout(timeout, group)
+            tensor = torch.ones(1)
+            if self.rank == 1:
+                time.sleep(0.01)  # the other rank waits
+            dist.all_reduce(tensor, group=group)
+            dist.all_reduce(tensor, group=group, async_op=True).wait(timeout)
+            self.assertEqual(tensor.item(), 4.0)
+            dist.barrier(group)
+            dist.monitored_barrier(group, timeout)
+
+
 class MonitoredBarriers(RankTest):
     @on_ranks(3)
     def test_all_come(self):

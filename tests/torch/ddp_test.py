@@ -45,6 +45,16 @@ class Words(nn.Module):
         return self.layer(self.table((values[:, :3].abs() * 10).long() % 50).mean(1))
 
 
+class Complex(nn.Module):
+    def __init__(self, dtype, mixed):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 4, dtype=dtype) * (1 + 2j))
+        self.bias = nn.Parameter(torch.ones(4)) if mixed else 0
+
+    def forward(self, factor):
+        return ((self.weight * factor).abs().float() + self.bias * factor).sum()
+
+
 class Ddp(RankTest):
     def train(self, model, group, hook=None, batches=STEPS, context=None, **options):
         torch.manual_seed(1)
@@ -140,6 +150,34 @@ class Ddp(RankTest):
             return state, powerSGD_hook.powerSGD_hook
 
         self.compare(small, 1e-5, hook=hook)
+
+    # As batched_powerSGD_hook, which then fails in torch 2.15 by itself.
+    @on_ranks(2)
+    def test_a_hook_that_resizes_its_bucket(self):
+        def hook(group, bucket):
+            values = bucket.buffer()
+            count = values.numel()
+            values.resize_(1 << 20)
+            values[count:] = 0
+            work = dist.all_reduce(values, group=group, async_op=True)
+            return work.get_future().then(lambda future: future.value()[0].resize_(count) / self.size)
+
+        self.compare(small, hook=lambda group: (group, hook))
+
+    @on_ranks(2)
+    def test_complex_parameters(self):
+        for dtype in torch.complex32, torch.complex64, torch.complex128:
+            for options in {}, {"gradient_as_bucket_view": True}, {"static_graph": True}:
+                for mixed in False, True:
+                    with self.subTest(dtype=dtype, mixed=mixed, **options):
+                        ddp = DistributedDataParallel(Complex(dtype, mixed), **options)
+                        for step in range(2):
+                            ddp.zero_grad()
+                            ddp(step + self.rank + 1.0).backward()
+                            alone = Complex(dtype, mixed)
+                            alone(step + 1.5).backward()
+                            for one, expected in zip(ddp.parameters(), alone.parameters()):
+                                torch.testing.assert_close(one.grad.cfloat(), expected.grad.cfloat(), rtol=2e-3, atol=0)
 
     @on_ranks(2)
     def test_hooks_of_users(self):

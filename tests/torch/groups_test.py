@@ -6,11 +6,13 @@ import os
 import resource
 import signal
 import socket
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from devices import DeviceTest, each_device, main, ramp
 from ranks import RankTest, in_window, join, on_ranks
+from torch.distributed import _Backend
 
 CPU = torch.device("cpu")
 ADDRESS, SECRET = "0//cpu//rondo/rendezvous", "0//cpu//rondo-secret"  # in the store of the default group
@@ -142,6 +144,17 @@ class Groups(RankTest):
         self.assertEqual(sum_of_ranks(groups[3]), 1.0)
 
     @on_ranks(2, join=False)
+    def test_merged(self):
+        """Groups of one rank each become one of both."""
+        dist.init_process_group("rondo", store=dist.HashStore(), rank=0, world_size=1)
+        store = dist.FileStore(f"{self.folder}/merged", 2)
+        merged = dist.group.WORLD.merge_remote_group(store, 2, timedelta(seconds=60), "merged")
+        tensor = torch.tensor([self.rank + 1.0])
+        merged.allreduce([tensor]).wait()
+        self.assertEqual([tensor.item(), merged.size()], [3.0, 2])
+        merged.shutdown()
+
+    @on_ranks(2, join=False)
     def test_again_and_again(self):
         descriptors = []
         for number in range(4):
@@ -169,12 +182,18 @@ class Groups(RankTest):
         self.assertEqual(every, ["me"])
 
     @on_ranks(2, join=False)
-    def test_options_are_refused(self):
-        with self.assertRaisesRegex(TypeError, "takes no pg_options and got _Options"):
-            dist.init_process_group(
-                "rondo", store=dist.HashStore(), rank=0, world_size=1,
-                pg_options=dist.ProcessGroupGloo._Options(),
-            )  # fmt: skip
+    def test_options(self):
+        join(self, pg_options=_Backend.Options("rondo"))
+        self.assertEqual(sum_of_ranks(dist.new_group(pg_options=_Backend.Options("rondo"))), 1.0)
+        own = dist.group.WORLD._get_backend(CPU).options
+        self.assertEqual(sum_of_ranks(dist.new_group(pg_options=own)), 1.0)
+        with self.assertWarnsRegex(UserWarning, "the timeout of pg_options, 0:00:07, does not count"):
+            dist.new_group(pg_options=_Backend.Options("rondo", timedelta(seconds=7)))
+        override = {"b": ("rondo", _Backend.Options("rondo", timedelta(seconds=50)))}
+        mesh = dist.init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "b"), backend_override=override)
+        self.assertEqual(sum_of_ranks(mesh.get_group("b")), 1.0)
+        with self.assertRaisesRegex(TypeError, "takes Backend.Options as pg_options and got _Options"):
+            dist.new_group(pg_options=dist.ProcessGroupGloo._Options())
 
     @on_ranks(2)
     def test_ordinary_memory_where_the_backend_has_none(self):
@@ -203,6 +222,17 @@ class Memory(DeviceTest):
         dist.all_reduce(tensor)
         dist.destroy_process_group()
         self.assertValues(tensor, ramp(0, 1000) + ramp(1, 1000))  # it outlives the group
+
+    @on_ranks(2)
+    def test_memory_that_grows(self):
+        tensor = dist.group.WORLD._get_backend(CPU).allocate_tensor(4, dtype=torch.complex64, device=CPU)
+        self.assertEqual([tensor.dtype, tensor.shape, in_window(tensor)], [torch.complex64, (4,), True])
+        tensor.fill_(self.rank + 1)
+        tensor.resize_(1000)
+        self.assertFalse(in_window(tensor))
+        self.assertEqual(tensor[:4].tolist(), [self.rank + 1] * 4)
+        dist.all_reduce(tensor[:4])
+        self.assertEqual(tensor[:4].tolist(), [3] * 4)
 
 
 if __name__ == "__main__":

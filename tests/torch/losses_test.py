@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -17,6 +19,8 @@ import torch.distributed as dist
 from ranks import DIED, RankTest, join, on_ranks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
+
+from rondo.torch import SyncBatchNorm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cases import drawn_of  # noqa: E402
@@ -83,6 +87,27 @@ class Losses(RankTest):
         with self.assertRaises(dist.DistBackendError):
             dist.barrier()
 
+    @on_ranks(2, timeout=TIMEOUT)
+    def test_two_threads_in_one_group(self):
+        """As with dcp.async_save, which calls the default group from a thread of its own."""
+        dist.barrier()
+        if self.rank == 0:
+            texts = []
+
+            def save():
+                try:
+                    dist.all_reduce(torch.ones(5))
+                except dist.DistBackendError as error:
+                    texts.append(str(error))
+
+            thread = threading.Thread(target=save)
+            thread.start()
+            thread.join()
+            self.assertRegex(texts[0], "several threads of this rank .* give each thread a group of its own")
+        else:
+            with self.assertRaisesRegex(dist.DistBackendError, "4 f32(?!.*several threads)"):
+                dist.all_reduce(torch.ones(4))
+
     @on_ranks(3, timeout=TIMEOUT)
     def test_messages_of_subgroups_name_global_ranks(self):
         group = dist.new_group([1, 2])
@@ -113,6 +138,114 @@ class Losses(RankTest):
             rondo_torch._c.shutdown_all()  # as at the exit of Python
         else:
             self.names_rank_1(lambda: dist.all_reduce(torch.ones(4)))
+
+
+def await_sleep():
+    """Returns when the main thread sleeps, or only looks now and then, as at a store."""
+    clock = time.pthread_getcpuclockid(threading.main_thread().ident)
+    while True:
+        spent = time.clock_gettime(clock)
+        time.sleep(0.02)
+        state = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "S" and time.clock_gettime(clock) - spent < 0.001:
+            return
+
+
+def backward(model):
+    model(torch.ones(2, 4)).sum().backward()
+
+
+# Calls in which ranks 0 and 1 wait for rank 2. make(group) is called on all three before.
+WAITS = {
+    "all_reduce": lambda group: dist.all_reduce(torch.ones(4), group=group),
+    "barrier": lambda group: dist.barrier(group),
+    "recv": lambda group: dist.recv(torch.ones(4), 2, group=group),
+    "wait": lambda group: dist.all_reduce(torch.ones(4), group=group, async_op=True).wait(),
+    "wait of a sparse sum": lambda group: dist.all_reduce(torch.eye(4).to_sparse(), group=group, async_op=True).wait(),
+    "future": lambda group: dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future().wait(),
+    "monitored_barrier": lambda group: dist.monitored_barrier(group, timedelta(seconds=TIMEOUT)),
+    "objects": lambda group: dist.all_gather_object([None] * 3, "object", group=group),
+    "batch norm": lambda group: SyncBatchNorm(4, process_group=group)(torch.ones(2, 4)),
+    "DDP": lambda group: DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group),
+}
+MADE_WAITS = {
+    "backward of DDP": (lambda group: DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group), backward),
+    "backward of batch norm": (lambda group: SyncBatchNorm(4, process_group=group)(torch.ones(2, 4, requires_grad=True)), lambda out: out.sum().backward()),
+}
+
+
+class Interruptions(RankTest):
+    def interrupted(self, function):
+        """Ctrl-C while function() waits. Returns how long it went on after it."""
+        came = []
+
+        def interrupt():
+            await_sleep()
+            came.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        alarm = threading.Thread(target=interrupt)
+        alarm.start()
+        with self.assertRaises(KeyboardInterrupt):
+            function()
+        went_on = time.monotonic() - came[0]
+        alarm.join()
+        self.assertLess(went_on, TIMEOUT / 2)
+        return went_on
+
+    @on_ranks(3, backend="gloo", timeout=TIMEOUT)
+    def test_ctrl_c_in_every_wait(self):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        store = dist.distributed_c10d._get_default_store()
+        cases = {name: (lambda group: group, wait) for name, wait in WAITS.items()} | MADE_WAITS
+        for number, name in enumerate(drawn_of(list(cases), 4)):
+            make, wait = cases[name]
+            with self.subTest(wait=name):
+                made = make(dist.new_group(backend="rondo"))
+                if self.rank == 1:
+                    went_on = self.interrupted(lambda: wait(made))
+                    if os.environ.get("RONDO_TEST_VERBOSE"):
+                        print(f"{name}: {went_on:.3f} s")
+                    store.set(f"interrupted-{number}", "")
+                elif self.rank == 0:
+                    with self.assertRaisesRegex(RuntimeError, "rank 1|Rank 1"):
+                        wait(made)
+                else:
+                    store.wait([f"interrupted-{number}"], timedelta(seconds=TIMEOUT))
+                dist.barrier()
+
+    @on_ranks(2, timeout=TIMEOUT)
+    def test_handlers_that_do_not_raise(self):
+        """A program that only notes Ctrl-C goes on."""
+        noted = []
+        signal.signal(signal.SIGINT, lambda *_: noted.append(1))
+        store = dist.distributed_c10d._get_default_store()
+        for name in "wait", "future":
+            if self.rank == 1:
+                store.wait([name])
+                dist.send(torch.ones(1), 0)
+                continue
+
+            def interrupt():
+                await_sleep()
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.2)  # longer than Rondo waits for Python
+                store.set(name, "")
+
+            work = dist.irecv(torch.zeros(1), 1)
+            alarm = threading.Thread(target=interrupt)
+            alarm.start()
+            work.get_future().wait() if name == "future" else work.wait()
+            alarm.join()
+        if self.rank == 0:
+            self.assertEqual(len(noted), 2)
+        dist.barrier()
+
+    @on_ranks(2, join=False)
+    def test_ctrl_c_while_joining(self):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.rank == 0:
+            self.interrupted(lambda: join(self, timeout=TIMEOUT))
 
 
 class Joining(RankTest):

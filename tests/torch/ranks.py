@@ -77,13 +77,14 @@ def in_window(tensor):
     return any(int(low, 16) <= address < int(rest.split()[0], 16) for low, rest in windows)
 
 
-def join(test, backend="rondo", timeout=60, store="store"):
+def join(test, backend="rondo", timeout=60, store="store", **options):
     dist.init_process_group(
         backend,
         init_method=f"file://{test.folder}/{store}",
         rank=test.rank,
         world_size=test.size,
         timeout=timedelta(seconds=timeout),
+        **options,
     )
 
 

@@ -80,6 +80,24 @@ class Sharded(Trained):
                 )
 
     @on_ranks(2)
+    def test_fsdp_of_complex_parameters(self):
+        class Complex(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(4, 3, dtype=torch.complex64) * (1 + 2j))
+
+            def forward(self, factor):
+                return (self.weight * factor).abs().sum()
+
+        for lends in False, True:
+            model = fully_shard(Complex(), mesh=dist.init_device_mesh("cpu", (2,)))
+            model.set_allocate_memory_from_process_group_for_comm(lends)
+            model(self.rank + 1.0).backward()
+            alone = Complex()
+            alone(1.5).backward()
+            torch.testing.assert_close(model.weight.grad.full_tensor(), alone.weight.grad)
+
+    @on_ranks(2)
     def test_zero(self):
         model = DistributedDataParallel(small())
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)

@@ -4,6 +4,7 @@
 
 import gc
 import os
+import pickle
 import threading
 import time
 import unittest
@@ -219,6 +220,21 @@ class Works(RankTest):
         self.assertTrue(never.is_completed())
 
     @on_ranks(2)
+    def test_flight_recorder(self):
+        """torch's recorder knows which calls have ended, and which hang."""
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1), async_op=True).wait()
+        dist.barrier()
+        hangs = dist.irecv(torch.zeros(1), 1 - self.rank)
+        recorded = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(backend="rondo"))
+        states = [entry["state"] for entry in recorded["entries"]]
+        self.assertEqual(states, ["completed"] * 5 + ["scheduled"])
+        self.assertEqual(recorded["pg_status"]["0"]["last_completed_collective"], 4)
+        dist.send(torch.ones(1), 1 - self.rank)
+        hangs.wait()
+
+    @on_ranks(2)
     def test_sequence_numbers(self):
         before = backend()._get_sequence_number_for_group()
         dist.all_reduce(torch.ones(1))
@@ -343,6 +359,9 @@ class Ends(RankTest):
     @on_ranks(2)
     def test_a_callback_ends_its_own_group(self):
         dist.barrier()
+        pending = dist.irecv(torch.zeros(1), 1 - self.rank).get_future()  # begins the thread for Ctrl-C
+        dist.send(torch.ones(1), 1 - self.rank)
+        pending.wait()
         before = len(os.listdir("/proc/self/task"))
         for _ in range(5):
             group, ended = dist.new_group(), threading.Event()

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import _Backend
 
 from rondo.torch import _c
 from rondo.torch.convert import (
@@ -34,6 +36,9 @@ __all__ = [
 ]
 
 
+_DEFAULT_TIMEOUT = _Backend.Options("rondo")._timeout
+
+
 def _lend_memory_to_ddp() -> None:
     """Lets DDP take its buckets from the backend: torch does so only if this variable is 0.
 
@@ -44,11 +49,17 @@ def _lend_memory_to_ddp() -> None:
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
 
 
-def _create(opts: Any, pg_options: object) -> _c.Backend:
-    if pg_options is not None:
+def _create(opts: Any, pg_options: Any) -> _c.Backend:
+    if pg_options is not None and type(pg_options) is not _Backend.Options:
         raise TypeError(
-            f"the backend rondo takes no pg_options and got {type(pg_options).__name__}: set "
-            "RONDO_* variables instead (docs/environment.md)"
+            f"the backend rondo takes Backend.Options as pg_options and got {type(pg_options).__name__}: "
+            "set RONDO_* variables instead (docs/environment.md)"
+        )
+    if pg_options is not None and pg_options._timeout not in (opts.timeout, _DEFAULT_TIMEOUT):
+        warnings.warn(
+            f"rondo: the timeout of pg_options, {pg_options._timeout}, does not count: give "
+            f"timeout= instead, which is {opts.timeout}",
+            stacklevel=2,
         )
     _lend_memory_to_ddp()
     return _c.create(

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signals of Python, as Ctrl-C, while its main thread waits for other ranks in C++. Python's C
+// handler only notes them: their handlers run where the main thread asks for it.
+#pragma once
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace rondo::python {
+
+// Waits look so often whether there is a signal.
+inline constexpr std::chrono::milliseconds signal_interval{50};
+
+// Runs Python's handlers of the signals that have come, if this is the main thread. Throws what one
+// raises, such as KeyboardInterrupt.
+inline void run_signal_handlers() {
+  if (::gettid() != ::getpid()) return;
+  const py::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+inline std::string name_of(const py::error_already_set& error) {
+  const py::gil_scoped_acquire locked;
+  return py::cast<std::string>(error.type().attr("__name__"));
+}
+
+// What a handler has raised on this thread below Rondo, which passes only errors of its own.
+inline std::exception_ptr& raised_below() {
+  static thread_local std::exception_ptr raised;
+  return raised;
+}
+// For Options::interrupted.
+inline bool handler_raises() {
+  try {
+    run_signal_handlers();
+    return false;
+  } catch (const py::error_already_set&) {
+    raised_below() = std::current_exception();
+    return true;
+  }
+}
+// Returns function(), or throws what a handler has raised meanwhile.
+template <class Function>
+auto interruptible(const Function& function) {
+  raised_below() = nullptr;
+  try {
+    return function();
+  } catch (...) {
+    if (const auto raised = std::exchange(raised_below(), nullptr)) std::rethrow_exception(raised);
+    throw;
+  }
+}
+
+// Ctrl-C has ended an operation: KeyboardInterrupt on the main thread, a DistBackendError elsewhere
+// and in later calls. torch asks for the type where Python is to get the exception.
+class Interrupted final : public torch::PyTorchError {
+ public:
+  using PyTorchError::PyTorchError;
+  PyObject* python_type() override {
+    if (PyErr_CheckSignals() == 0)
+      return py::module_::import("torch.distributed").attr("DistBackendError").ptr();
+    PyErr_Clear();
+    return PyExc_KeyboardInterrupt;
+  }
+};
+
+}  // namespace rondo::python
