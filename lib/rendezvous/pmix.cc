@@ -14,6 +14,7 @@
 
 #include <rondo/error.h>
 
+#include "base/interruption.h"
 #include "lib/environment.h"
 #include "lib/rendezvous/exchange.h"
 
@@ -109,7 +110,7 @@ class Pmix final : public Exchange {
         if (status != 0) hear(status, nullptr, this);
         lock.lock();
       }
-      changed_.wait_until(lock, until, [&] { return !pending_; });
+      base::wait_until(changed_, lock, until, [&] { return !pending_; });
     }
     return text_;
   }
