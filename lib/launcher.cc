@@ -35,6 +35,16 @@ void read_ranks(Launcher& launcher, const char* rank, const char* size) {
   launcher.rank = number(rank, 0, launcher.size - 1, 0);
 }
 
+using rendezvous::ExchangeKind;
+
+// On one host a file serves.
+ExchangeKind exchange_of(const Launcher& launcher, std::initializer_list<ExchangeKind> kinds) {
+  if (launcher.several_hosts)
+    for (const ExchangeKind kind : kinds)
+      if (rendezvous::is_offered(kind)) return kind;
+  return ExchangeKind::none;
+}
+
 // Reads how many ranks are on this host. Without the variable there is one host.
 void read_local_size(Launcher& launcher, const char* name) {
   launcher.local_size = number(name, 1, most_ranks, 0);
@@ -113,6 +123,7 @@ std::optional<Launcher> open_mpi() {
   launcher.name = "Open MPI";
   read_ranks(launcher, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   read_local_size(launcher, "OMPI_COMM_WORLD_LOCAL_SIZE");
+  launcher.exchange = exchange_of(launcher, {ExchangeKind::pmix});
   launcher.carry_by = "mpirun -x RONDO_RENDEZVOUS -x RONDO_SECRET";
   for (const char* name :
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
@@ -133,11 +144,9 @@ std::optional<Launcher> mpich(bool hydra) {
   Launcher launcher;
   launcher.name = "MPICH or Intel MPI";
   if (ranks_known) read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
-  if (const auto ranks = asks ? rendezvous::ranks_of_exchange() : std::nullopt) {
-    launcher.rank = ranks->rank;
-    launcher.size = ranks->size;
-  }
+  launcher.asks = asks;
   read_local_size(launcher, "MPI_LOCALNRANKS");
+  launcher.exchange = exchange_of(launcher, {ExchangeKind::pmi});
   launcher.carry_by = "mpiexec -genvlist RONDO_RENDEZVOUS,RONDO_SECRET";
   launcher.job = "hydra-" + starter(hydra_daemons);
   launcher.daemons = hydra_daemons;
@@ -166,6 +175,7 @@ std::optional<Launcher> slurm() {
   launcher.several_hosts = number("SLURM_STEP_NUM_NODES", 1, most_ranks, list ? 2 : 1) > 1;
   launcher.local_size = tasks_on_node(variable("SLURM_STEP_TASKS_PER_NODE").value_or(""),
                                       number("SLURM_NODEID", 0, most_ranks, 0));
+  launcher.exchange = exchange_of(launcher, {ExchangeKind::pmi, ExchangeKind::pmix});
   launcher.carry_by = "srun --export=ALL; srun --mpi=pmi2 carries one by itself";
   constexpr std::int64_t most_id = std::numeric_limits<std::uint32_t>::max();
   const auto job =
@@ -246,6 +256,17 @@ int ranks_on_host_from_launcher() {
 
 namespace {
 
+// Hydra's -pmi-port: only its PMI says who this process is.
+void ask_for_ranks(Launcher& launcher) {
+  if (!launcher.asks) return;
+  const rendezvous::RanksOfExchange ranks = rendezvous::ranks_of_exchange();
+  launcher.rank = ranks.rank;
+  launcher.size = ranks.size;
+  launcher.several_hosts = launcher.local_size > 0 && launcher.local_size < launcher.size;
+  launcher.exchange = exchange_of(launcher, {ExchangeKind::pmi});
+  launcher.asks = false;
+}
+
 bool agree(const Launcher& one, const Launcher& other) {
   return one.rank == other.rank && one.size == other.size;
 }
@@ -273,7 +294,6 @@ std::optional<Launcher> nearest_mpi() {
     return daemon ? daemon->first : std::numeric_limits<int>::max();
   };
   const auto nearest = std::ranges::min_element(found, {}, distance);
-  nearest->carries_text = rendezvous::launcher_has_exchange();
   const bool known = distance(*nearest) != std::numeric_limits<int>::max();
   if (!known && found.size() > 1 && found[0].name == "Open MPI" &&
       found[1].name == "MPICH or Intel MPI" && !agree(found[0], found[1]))
@@ -282,13 +302,17 @@ std::optional<Launcher> nearest_mpi() {
 }
 
 // RANK and WORLD_SIZE may be left over in a shell, and each process that mpirun starts would be
-// alone. torchrun itself says that it was there. A program that has started ranks of its own within
-// each process of the launcher has some for each.
+// alone. A program that has started ranks of its own within each process of the launcher has some
+// for each.
 std::optional<Launcher> nearer(std::optional<Launcher> torch, std::optional<Launcher> mpi) {
   if (!torch || !mpi) return torch ? torch : mpi;
+  ask_for_ranks(*mpi);
   if (agree(*torch, *mpi)) return torch->url_problem.empty() ? torch : mpi;
-  const bool some_for_each = torch->size % mpi->size == 0;
-  if (!variable("TORCHELASTIC_RUN_ID") && !some_for_each)
+  const int each = torch->size / mpi->size;
+  const bool some_for_each =
+      torch->size % mpi->size == 0 && each > 1 &&
+      (torch->rank / each == mpi->rank || torch->rank % mpi->size == mpi->rank);
+  if (!some_for_each)
     refuse_both(*torch, *mpi,
                 "unset RANK and WORLD_SIZE if they are left over (env -u RANK -u WORLD_SIZE)");
   return torch;
@@ -297,7 +321,10 @@ std::optional<Launcher> nearer(std::optional<Launcher> torch, std::optional<Laun
 }  // namespace
 
 std::optional<Launcher> detect_launcher() {
-  auto launcher = nearer(torchrun(), nearest_mpi());
+  auto torch = torchrun();
+  // torchrun itself says that it was there.
+  if (torch && variable("TORCHELASTIC_RUN_ID")) return torch;
+  auto launcher = nearer(std::move(torch), nearest_mpi());
   if (!launcher) refuse_halves();
   return launcher;
 }
@@ -315,7 +342,7 @@ void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank
     launcher = detect_launcher();
   } catch (const Error&) {  // its variables are not used
   }
-  if (!launcher) return;
+  if (!launcher || launcher->asks) return;
   std::string text;
   if (given.rank < 0 && rank && *rank != launcher->rank)
     text = fmt::format("RONDO_RANK={} is used, although {} says rank {}", *rank, launcher->name,
@@ -361,6 +388,7 @@ EnvironmentRanks ranks_from_environment(const Options& given) {
                            is_url(variable("RONDO_RENDEZVOUS").value_or(""));
   if (!ranks_known || !(alone || place_known)) ranks.launcher = detect_launcher();
   if (!ranks_known && !ranks.launcher) refuse_unknown();
+  if (ranks.launcher) ask_for_ranks(*ranks.launcher);
   warn_about_leftovers(given, rank, size);
   if (rank || size) {
     if (rank) ranks.rank = static_cast<int>(*rank);

@@ -12,6 +12,8 @@
 
 #include <rondo/options.h>
 
+#include "lib/rendezvous/exchange.h"
+
 namespace rondo::lib {
 
 struct Launcher {
@@ -22,8 +24,10 @@ struct Launcher {
   int local_size = 0;  // ranks on this host; 0: the launcher does not say it
   // Where the ranks join, if the launcher says it (torchrun; Slurm on several hosts).
   std::string url;
-  std::string url_problem;    // what is wrong, if torchrun does not say it
-  bool carries_text = false;  // from rank 0 to the others: lib/rendezvous/exchange.h
+  std::string url_problem;  // what is wrong, if torchrun does not say it
+  // How rank 0's address gets to the others, on several hosts.
+  rendezvous::ExchangeKind exchange = rendezvous::ExchangeKind::none;
+  bool asks = false;  // rank and size are not known before ranks_of_exchange() has said them
   // Without a URL: a name that all ranks of this job on this host know, and that no other job has.
   std::string job;
   std::span<const char* const> daemons;  // names of the processes that start ranks

@@ -69,7 +69,8 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
       fill_from_environment(options_);
       place_.between_hosts = protection_of(options_);
     }
-    if (place_.by_launcher) rendezvous::meet_by_launcher(place_, options_);
+    if (place_.by_launcher != rendezvous::ExchangeKind::none)
+      rendezvous::meet_by_launcher(place_, options_);
     check_options();
     if (place_.size > 1) {
       reserve_descriptors_to_join(place_, options_, later_descriptors_);

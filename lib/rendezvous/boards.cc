@@ -150,7 +150,7 @@ class StoreBoard final : public Board {
     store_.put(key, write_announcement(announcement));
   }
 
-  // What stays there harms nobody: see look().
+  // A value that stays there is tried until rank 0 has replaced it.
   void withdraw() noexcept override {
     try {
       store_.remove(key);

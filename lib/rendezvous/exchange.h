@@ -12,8 +12,8 @@
 
 namespace rondo::rendezvous {
 
-// Thread-bound. A launcher may end the whole job when a process ends that has begun an exchange and
-// not destroyed it. A process has one exchange.
+// For one thread at a time. A launcher may end the whole job when a process ends that has begun an
+// exchange and not destroyed it. A process has one exchange.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -24,19 +24,21 @@ class Exchange {
   virtual std::string take(base::TimePoint until) = 0;
 };
 
-// Whether the environment says that the launcher offers an exchange, and what is needed for it is
-// here.
-bool launcher_has_exchange();
+enum class ExchangeKind { none, pmi, pmix };
+// Whether the environment says that the launcher offers it, and what it needs is here.
+bool is_offered(ExchangeKind kind);
 
 struct RanksOfExchange {
   int rank = 0;
   int size = 1;
 };
-// Hydra's -pmi-port: a process learns its rank over the exchange. No value elsewhere. Throws Error.
-std::optional<RanksOfExchange> ranks_of_exchange();
+// Hydra's -pmi-port: a process learns its rank over the exchange. Throws Error.
+RanksOfExchange ranks_of_exchange();
 
+// ranks: set if PMI itself says them.
 std::unique_ptr<Exchange> open_pmi(base::TimePoint until, std::optional<RanksOfExchange>& ranks);
 bool has_pmix();
+// PMIx_Init(), which it calls, has no deadline.
 std::unique_ptr<Exchange> open_pmix();
 
 }  // namespace rondo::rendezvous

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <mutex>
+#include <cstdlib>
 
 #include <rondo/error.h>
 
@@ -16,6 +16,7 @@
 #include "lib/rendezvous/exchange.h"
 #include "lib/rendezvous/listen.h"
 #include "lib/rendezvous/rank_zero.h"
+#include "lib/rendezvous/socket.h"
 
 namespace rondo::rendezvous {
 namespace {
@@ -23,21 +24,11 @@ namespace {
 // The text that the launcher carries: the secret, a blank, and an announcement.
 constexpr std::size_t secret_digits = 64;
 
-// A process has one connection to its launcher, which lasts as long as the process.
+// A process has one connection to its launcher, which lasts as long as the process. It is never
+// destroyed: other threads may still connect when the process ends.
 struct OfProcess {
-  OfProcess() = default;
-  OfProcess(const OfProcess&) = delete;
-  OfProcess& operator=(const OfProcess&) = delete;
-  // A forked child leaves the connection to its parent.
-  ~OfProcess() {
-    if (process != ::getpid()) static_cast<void>(exchange.release());
-  }
-
-  Exchange& open(base::TimePoint until) {
-    if (process != ::getpid())
-      throw Error(Errc::rendezvous,
-                  "a forked child cannot join by its parent's launcher: set RONDO_RENDEZVOUS");
-    if (!exchange) exchange = has_pmix() ? open_pmix() : open_pmi(until, ranks);
+  Exchange& open(ExchangeKind kind, base::TimePoint until) {
+    if (!exchange) exchange = kind == ExchangeKind::pmix ? open_pmix() : open_pmi(until, ranks);
     return *exchange;
   }
 
@@ -50,8 +41,26 @@ struct OfProcess {
 };
 
 OfProcess& of_process() {
-  static OfProcess one;
+  // At the end of the process the launcher hears that it ends, but not from a forked child.
+  static OfProcess& one = []() -> OfProcess& {
+    std::atexit([] {
+      OfProcess& here = of_process();
+      const std::unique_lock lock(here.mutex, std::try_to_lock);
+      if (lock && here.process == ::getpid()) here.exchange.reset();
+    });
+    return *std::make_unique<OfProcess>().release();
+  }();
   return one;
+}
+
+// Locks it. Throws in a forked child, where the lock may be held for ever.
+std::unique_lock<std::mutex> enter(OfProcess& here) {
+  if (here.process != ::getpid())
+    throw Error(
+        Errc::rendezvous,
+        "a forked child cannot join by the launcher of its parent: set RONDO_RENDEZVOUS and "
+        "RONDO_SECRET");
+  return std::unique_lock(here.mutex);
 }
 
 std::string fresh_secret() {
@@ -87,26 +96,35 @@ std::shared_ptr<Meeting> read_meeting(const std::string& text) {
   return meeting;
 }
 
-}  // namespace
-
-bool launcher_has_exchange() {
-  return has_pmix() || lib::variable("PMI_FD") || lib::variable("PMI_PORT");
+// The address in messages: one that other hosts know.
+std::string first_outside(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses)
+    for (const Endpoint& endpoint : parse_endpoint(address))
+      if (!endpoint.is_loopback()) return address;
+  return addresses.front();
 }
 
-std::optional<RanksOfExchange> ranks_of_exchange() {
-  if (!lib::variable("PMI_PORT") || !lib::variable("PMI_ID")) return std::nullopt;
+}  // namespace
+
+bool is_offered(ExchangeKind kind) {
+  return kind == ExchangeKind::pmix ? has_pmix()
+                                    : lib::variable("PMI_FD") || lib::variable("PMI_PORT");
+}
+
+RanksOfExchange ranks_of_exchange() {
   constexpr milliseconds time{10'000};
   OfProcess& here = of_process();
-  const std::lock_guard lock(here.mutex);
-  here.open(base::after(base::Clock::now(), time));
-  return here.ranks;
+  const auto lock = enter(here);
+  here.open(ExchangeKind::pmi, base::after(base::Clock::now(), time));
+  if (!here.ranks) throw Error(Errc::rendezvous, "the launcher's PMI did not say the rank");
+  return *here.ranks;
 }
 
 void meet_by_launcher(Place& place, const Options& options) {
   OfProcess& here = of_process();
-  const std::lock_guard lock(here.mutex);
+  const auto lock = enter(here);
   if (!here.known_to_all) {
-    Exchange& exchange = here.open(place.deadline);
+    Exchange& exchange = here.open(place.by_launcher, place.deadline);
     if (place.rank != 0) {
       here.meeting = read_meeting(exchange.take(place.deadline));
     } else {
@@ -119,7 +137,7 @@ void meet_by_launcher(Place& place, const Options& options) {
     here.known_to_all = true;
   }
   place.meeting = here.meeting;
-  place.url = "tcp://" + here.meeting->addresses.front();
+  place.url = "tcp://" + first_outside(here.meeting->addresses);
   if (place.secret.empty()) place.secret = here.meeting->secret;
 }
 

@@ -5,6 +5,7 @@
 // Later communicators of the processes meet at the same place.
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,11 @@ struct Meeting {
   std::vector<std::string> addresses;
   std::string secret;
   std::vector<base::FileDescriptor> listeners;  // of rank 0, as long as its process
+  std::timed_mutex turn;                        // of the thread that joins
 };
 
-// Fills in the place whose by_launcher is set: its meeting, and its URL and secret where there are
-// none. The first call waits for the launcher and the other ranks, until the place's deadline.
+// Fills in a place that is joined by the launcher: its meeting, its URL and, if it has none, its
+// secret. The first call waits for the launcher and the other ranks, until the place's deadline.
 // Throws Error. Thread-safe.
 void meet_by_launcher(Place& place, const Options& options);
 

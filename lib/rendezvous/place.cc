@@ -77,9 +77,9 @@ void resolve_url(Place& place, const Options& options,
     place.url = options.rendezvous;
   } else if (const auto url = lib::variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
     place.url = *url;
-  } else if (launcher && launcher->several_hosts && launcher->carries_text &&
-             (launcher->url.empty() || place.secret.empty())) {
-    place.by_launcher = true;
+  } else if (launcher && launcher->exchange != ExchangeKind::none && place.rank == launcher->rank &&
+             place.size == launcher->size && (launcher->url.empty() || place.secret.empty())) {
+    place.by_launcher = launcher->exchange;
     return;
   } else if (launcher && !launcher->url.empty()) {
     place.url = launcher->url;

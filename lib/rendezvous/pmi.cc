@@ -7,6 +7,7 @@
 //
 // What one process has put can be got by all after the next barrier. The socket may also be that of
 // MPI in this process, so it stays open and nothing is read ahead of an answer.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -35,7 +36,7 @@ namespace {
 
 constexpr std::size_t most_line_bytes = 16'384, most_parts = 64;
 constexpr std::size_t part_bytes = 480;  // launchers take 1,024 at least
-constexpr milliseconds last_word_time{1'000};
+constexpr milliseconds finalize_time{1'000};
 constexpr int most_ranks = std::numeric_limits<int>::max();
 
 using Fields = std::map<std::string, std::string, std::less<>>;
@@ -76,6 +77,16 @@ std::string from_hex(std::string_view text) {
   return bytes;
 }
 
+bool mpi_runs() {
+  using Question = int(int*);
+  const auto ask = [](const char* name) {
+    auto* const function = reinterpret_cast<Question*>(::dlsym(RTLD_DEFAULT, name));
+    int answer = 0;
+    return function != nullptr && function(&answer) == 0 && answer != 0;
+  };
+  return ask("MPI_Initialized") && !ask("MPI_Finalized");
+}
+
 class Pmi final : public Exchange {
  public:
   explicit Pmi(base::TimePoint until) {
@@ -86,11 +97,15 @@ class Pmi final : public Exchange {
     request("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", until);
     space_ = value_of(request("cmd=get_my_kvsname", "my_kvsname", until), "kvsname");
   }
-  // A launcher that does not hear this takes the process for one that has crashed.
+  // A launcher that does not hear this takes the process for one that has crashed. Where MPI runs
+  // in this process over the same socket, it says so itself.
   ~Pmi() override {
-    if (in_barrier_) return;
+    if (!own_ && mpi_runs()) return;
+    const base::TimePoint until = base::after(base::Clock::now(), finalize_time);
     try {
-      request("cmd=finalize", "finalize_ack", base::after(base::Clock::now(), last_word_time));
+      send("cmd=finalize\n", until);
+      while (parse(read_line(until))["cmd"] != "finalize_ack") {
+      }
     } catch (const std::exception&) {  // it is gone, or MPI has said so
     }
   }
@@ -98,15 +113,12 @@ class Pmi final : public Exchange {
   const std::optional<RanksOfExchange>& ranks() const noexcept { return ranks_; }
 
   void give(const std::string& text, base::TimePoint until) override {
-    if (!given_) {
-      const std::string hex =
-          base::hex({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
-      const std::size_t parts = (hex.size() + part_bytes - 1) / part_bytes;
-      put("rondo-parts", std::to_string(parts), until);
-      for (std::size_t part = 0; part < parts; ++part)
-        put(key_of(part), hex.substr(part * part_bytes, part_bytes), until);
-      given_ = true;
-    }
+    const std::string hex =
+        base::hex({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
+    const std::size_t parts = (hex.size() + part_bytes - 1) / part_bytes;
+    for (; put_ < parts; ++put_)
+      put(key_of(put_), hex.substr(put_ * part_bytes, part_bytes), until);
+    for (; put_ == parts; ++put_) put("rondo-parts", std::to_string(parts), until);
     pass_barrier(until);
   }
 
@@ -162,12 +174,14 @@ class Pmi final : public Exchange {
         "value");
   }
 
-  // A barrier that was not passed in time is still to be passed.
+  // Once. A barrier that was not passed in time is still to be passed.
   void pass_barrier(base::TimePoint until) {
+    if (passed_) return;
     if (!in_barrier_) send("cmd=barrier_in\n", until);
     in_barrier_ = true;
     check(parse(read_line(until)), "barrier_out");
     in_barrier_ = false;
+    passed_ = true;
   }
 
   Fields request(const std::string& line, std::string_view answer, base::TimePoint until) {
@@ -227,9 +241,11 @@ class Pmi final : public Exchange {
   }
   [[noreturn]] void late() const {
     fail(Errc::deadline_exceeded,
-         in_barrier_ ? "not all ranks have come to its barrier in time: each process that the "
-                       "launcher started must connect"
-                     : "it did not answer in time");
+         in_barrier_
+             ? "not all ranks have come to its barrier in time: each process that the "
+               "launcher started must connect, and RONDO_RENDEZVOUS and RONDO_SECRET must be "
+               "set on all or on none of them"
+             : "it did not answer in time");
   }
 
   base::FileDescriptor own_;  // that of PMI_PORT
@@ -237,7 +253,8 @@ class Pmi final : public Exchange {
   std::string unread_;
   std::string space_;
   std::optional<RanksOfExchange> ranks_;
-  bool given_ = false, in_barrier_ = false;
+  std::size_t put_ = 0;  // parts of the text, and how many they are
+  bool in_barrier_ = false, passed_ = false;
 };
 
 }  // namespace

@@ -89,8 +89,8 @@ class Pmix final : public Exchange {
       fail(Errc::rendezvous, fmt::format("PMIx_Commit returned {}", status));
   }
 
-  // Servers ask rank 0's for it, which waits until it is there, or says that it is not. An answer
-  // may still come when the time is over.
+  // The local server asks that of rank 0, which waits until the text is there, or says that it is
+  // not. An answer may still come when the time is over.
   std::string take(base::TimePoint until) override {
     Process root = own_;
     root.rank = 0;
@@ -98,9 +98,9 @@ class Pmix final : public Exchange {
     while (text_.empty()) {
       if (base::Clock::now() >= until)
         fail(Errc::deadline_exceeded,
-             fmt::format("rank 0 has not put its address there in time: has it connected? "
-                         "(PMIx_Get_nb: {})",
-                         status_));
+             fmt::format("rank 0 has not put its address there in time: has it connected, and are "
+                         "RONDO_RENDEZVOUS and RONDO_SECRET set on all ranks or on none?{}",
+                         status_ == 0 ? "" : fmt::format(" (PMIx_Get_nb: {})", status_)));
       if (!pending_) {
         if (status_ != 0)
           changed_.wait_until(lock, std::min(until, base::after(base::Clock::now(), pause)));

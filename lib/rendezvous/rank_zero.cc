@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <list>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <rondo/error.h>
@@ -139,16 +140,16 @@ class RankZero {
   }
 
   // When all ranks that are missing have been turned away because of the secret, and none of them
-  // has come back for a while, which is long enough for a right one to come in its place.
+  // has come back for a while, which is long enough for one with the right secret to come instead.
   base::TimePoint end_of_refused() const {
-    base::TimePoint last = base::TimePoint::min();
+    std::optional<base::TimePoint> last;
     for (std::uint32_t rank = 1; rank < by_rank_.size(); ++rank) {
       if (by_rank_[rank] != nullptr) continue;
       const auto refused = refused_.find(rank);
       if (refused == refused_.end()) return base::TimePoint::max();
-      last = std::max(last, refused->second);
+      last = std::max(last.value_or(refused->second), refused->second);
     }
-    return refused_.empty() ? base::TimePoint::max() : base::after(last, place_.refused_grace);
+    return last ? base::after(*last, place_.refused_grace) : base::TimePoint::max();
   }
 
   void turn(base::TimePoint until) {
@@ -324,7 +325,7 @@ class RankZero {
     turn_away(joiner, joiner.handshake.why());
   }
 
-  // Who was refused ends with an error, and nothing that this rank waits for may come any more.
+  // A rank that was refused ends with an error: perhaps it does not come again.
   void note_refused(const JoiningRank& joiner) {
     if (joiner.rank() < by_rank_.size()) refused_[joiner.rank()] = base::Clock::now();
     log_.line(base::LogLevel::warning,

@@ -4,6 +4,7 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include <rondo/error.h>
 
@@ -53,6 +54,14 @@ Joined join(const Place& place, const Options& options, const transports::Blob& 
                                             " bytes: at most " + std::to_string(most_record_bytes) +
                                             " are possible");
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
+  // Threads that connect at once would take each other's ranks.
+  std::unique_lock<std::timed_mutex> turn;
+  if (place.meeting) {
+    turn = std::unique_lock(place.meeting->turn, std::defer_lock);
+    if (!turn.try_lock_until(place.deadline))
+      throw Error(Errc::deadline_exceeded, "another thread of rank " + std::to_string(place.rank) +
+                                               " was joining all the time");
+  }
   JoinResult result = place.rank == 0 ? accept_all_ranks(place, options, record)
                                       : join_or_give_up(place, options, record);
   Joined joined{result.job, std::move(result.records), nullptr};
@@ -87,7 +96,8 @@ engine::Failure fail_to_join(const Place& place, const Options& options,
   try {
     Place hasty = place;
     hasty.deadline = until;
-    if (place.by_launcher && !place.meeting) meet_by_launcher(hasty, without_bad_filter(options));
+    if (place.by_launcher != ExchangeKind::none && !place.meeting)
+      meet_by_launcher(hasty, without_bad_filter(options));
     if (place.rank == 0) return refuse_all(hasty, without_bad_filter(options), told, until);
     return report_to_rank_zero(hasty, options, told);
   } catch (const std::exception&) {  // nobody is there to hear it

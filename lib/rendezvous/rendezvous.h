@@ -17,6 +17,7 @@
 #include "base/handshake.h"
 #include "collectives/engine/failure.h"
 #include "lib/control/control.h"
+#include "lib/rendezvous/exchange.h"
 #include "transports/transport.h"
 
 namespace rondo::rendezvous {
@@ -40,9 +41,9 @@ struct Place {
   std::string secret;           // the job's; if none is set: that of this user on this host
   bool this_host_only = false;  // other hosts cannot know the secret
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
-  // The launcher carries address and secret; meet_by_launcher() fills in what it carried.
-  bool by_launcher = false;
-  std::shared_ptr<const Meeting> meeting;
+  // Not none: the launcher carries address and secret, and meet_by_launcher() fills them in.
+  ExchangeKind by_launcher = ExchangeKind::none;
+  std::shared_ptr<Meeting> meeting;
   // The planner's constants of the parent, for a split.
   std::optional<PlanConstants> constants;
   // Where the parent's ranks of this host may run, for a split.

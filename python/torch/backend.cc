@@ -62,7 +62,9 @@ c10::intrusive_ptr<c10d::Backend> Backend::create(c10::intrusive_ptr<c10d::Store
     options.store = &meeting;
     options.interrupted = handler_raises;
     options.connect_deadline = options.deadline = limited(timeout);
-    if (size > 1 && !has_secret_variable()) options.secret = meeting.secret();
+    if (size > 1 && !has_secret_variable())
+      options.secret =
+          meeting.secret(rank, std::chrono::steady_clock::now() + options.connect_deadline);
     auto session = GroupSession::open(Communicator::connect(options), who);
     return c10::make_intrusive<Backend>(std::move(store), rank, size, timeout, std::move(session),
                                         global_ranks.empty());
@@ -72,12 +74,12 @@ c10::intrusive_ptr<c10d::Backend> Backend::create(c10::intrusive_ptr<c10d::Store
 }
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
-                 std::shared_ptr<GroupSession> session, bool of_all_ranks)
+                 std::shared_ptr<GroupSession> session, bool is_default)
     : c10d::Backend(rank, size),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>(timeout)),
       session_(std::move(session)),
-      of_all_ranks_(of_all_ranks) {
+      is_default_(is_default) {
   init();
 }
 

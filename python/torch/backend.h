@@ -58,9 +58,9 @@ class Backend final : public c10d::Backend {
                                                   const std::string& group,
                                                   const std::vector<std::int64_t>& global_ranks);
 
-  // of_all_ranks: it is the default group.
+  // is_default: the group is the default one.
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
-          std::shared_ptr<GroupSession> session, bool of_all_ranks);
+          std::shared_ptr<GroupSession> session, bool is_default);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "rondo"; }
@@ -91,7 +91,7 @@ class Backend final : public c10d::Backend {
   at::Tensor allocate(std::int64_t size, const at::TensorOptions& options);
   void shutdown() override {
     session_->close();
-    if (of_all_ranks_ && getSize() > 1) TorchStore(store_).leave(getRank());
+    if (is_default_ && getSize() > 1) TorchStore(store_).leave(getRank());
   }
   void abort() override {
     session_->abort("the process group was aborted");
@@ -165,7 +165,7 @@ class Backend final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<GroupSession> session_;
-  const bool of_all_ranks_;
+  const bool is_default_;
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitored_ = 0;           // barriers so far
   std::atomic<std::uint32_t> sparse_{0};  // sums of sparse tensors so far

@@ -78,14 +78,21 @@ class TorchStore final : public Store {
   // Returns a secret that all ranks of the group get: the first one makes it. As safe as the store,
   // which has no authentication. A rank that died while it joined leaves its secret, and the ranks
   // that come in its place use that.
-  std::string secret() {
+  // A store written in Python may lack the call that this needs: there rank 0 makes it.
+  std::string secret(int rank, std::chrono::steady_clock::time_point deadline) {
     std::array<unsigned char, 32> random{};
     TORCH_CHECK(::RAND_bytes(random.data(), static_cast<int>(random.size())) == 1,
                 "rondo: OpenSSL has no random bytes for the secret of the job");
     std::string own;
     for (const unsigned char byte : random)
       for (const int digit : {byte >> 4, byte & 15}) own += "0123456789abcdef"[digit];
-    return store_->compareSet(secret_key, "", own);
+    try {
+      return store_->compareSet(secret_key, "", own);
+    } catch (const std::exception&) {
+      if (rank != 0) return get(secret_key, deadline);
+      put(secret_key, own);
+      return own;
+    }
   }
 
   // At the end of the default group. torch's store may run in rank 0's process, and then it ends

@@ -191,14 +191,17 @@ TEST_CASE("a PMI that is not what it must be", "[environment]") {
 }
 
 TEST_CASE("a launcher of several hosts that carries text needs no variable", "[environment]") {
-  const Environment environment{{"OMPI_COMM_WORLD_RANK", "1"},
-                                {"OMPI_COMM_WORLD_SIZE", "4"},
-                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                {"PMI_FD", "9"}};
-  CHECK(rendezvous::resolve_place(Options{}).by_launcher);
+  const Environment environment{
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}};
+  using rendezvous::ExchangeKind;
+  CHECK(rendezvous::resolve_place(Options{}).by_launcher == ExchangeKind::pmi);
+  // Ranks that the program numbers by itself are not those that the launcher knows.
+  Options reversed;
+  reversed.rank = 2;
+  CHECK_THAT(message_of(Errc::invalid_argument, reversed), Contains("RONDO_RENDEZVOUS"));
   ::setenv("RONDO_RENDEZVOUS", "tcp://a:1", 1);
-  CHECK_FALSE(rendezvous::resolve_place(Options{}).by_launcher);
+  CHECK(rendezvous::resolve_place(Options{}).by_launcher == ExchangeKind::none);
   ::unsetenv("RONDO_RENDEZVOUS");
-  ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1);
-  CHECK_FALSE(rendezvous::resolve_place(Options{}).by_launcher);
+  ::setenv("MPI_LOCALNRANKS", "4", 1);
+  CHECK(rendezvous::resolve_place(Options{}).by_launcher == ExchangeKind::none);
 }

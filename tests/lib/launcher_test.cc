@@ -160,6 +160,10 @@ TEST_CASE("launchers that contradict each other", "[environment]") {
   ::setenv("WORLD_SIZE", "6", 1);
   CHECK(rendezvous::resolve_place(Options{}).url == "tcp://a:1");
   CHECK(rendezvous::resolve_place(Options{}).rank == 5);
+  // Not of this process of mpirun.
+  ::setenv("RANK", "2", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("rank 2 of 6"));
+  ::setenv("RANK", "5", 1);
   ::setenv("WORLD_SIZE", "7", 1);
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("rank 5 of 7"));
   ::setenv("TORCHELASTIC_RUN_ID", "none", 1);

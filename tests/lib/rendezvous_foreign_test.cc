@@ -76,6 +76,28 @@ TEST_CASE("rank 0 does not wait for ranks that were turned away for good", "[ren
   CHECK(first.seconds < 10);
 }
 
+TEST_CASE("wrong proofs of ranks that are there do not end the join", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  rendezvous::Place place = place_of(0, 3, tcp_url(port), "right");
+  place.refused_grace = milliseconds{0};
+  auto rank0 = start(place);
+  auto rank1 = start(place_of(1, 3, tcp_url(port), "right"));
+  for (const std::uint32_t rank : {0u, 1u}) {
+    rendezvous::Stream stream = connected(port);
+    CHECK_THROWS_WITH(greet(stream, {base::Purpose::rendezvous, rank, 3, 0, 0, 0}, "wrong"),
+                      Catch::Contains("the job secrets differ"));
+    stream.send(base::refused_proof);
+    CHECK(base::Initiator::read_verdict(receive<base::verdict_bytes>(stream)) ==
+          base::Verdict::bad_secret);
+  }
+  auto rank2 = start(place_of(2, 3, tcp_url(port), "right"));
+  std::vector<Outcome> outcomes;
+  outcomes.push_back(rank0.get());
+  outcomes.push_back(rank1.get());
+  outcomes.push_back(rank2.get());
+  CHECK(what_is_wrong(outcomes) == "");
+}
+
 TEST_CASE("another version is told so and named", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});

@@ -147,7 +147,7 @@ class Bench(unittest.TestCase):
 
     def test_every_type_and_op(self):
         result = self.bench("-d", "all", "-o", "all", "--ranks", 3, "-b", "40K", "-e", "40K", *QUICK)
-        self.assertEqual(len(rows(result.stdout)), 2 * (6 * 5 + 6 * 8))
+        self.assertEqual(len(rows(result.stdout)), 2 * (6 * 5 + 8 * 8))
         self.assertIn("# Wrong elements       : 0 OK", result.stdout)
 
     def test_every_root(self):
@@ -357,7 +357,10 @@ class Launchers(unittest.TestCase):
     def test_unknown_launcher(self):
         result = rondo(*self.QUICK, PMIX_RANK="1")
         self.assertEqual((result.returncode, result.stdout), (2, ""))
-        self.assertIn("PMIX_RANK=1", result.stderr)
+        self.assertIn("PMIX_RANK is '1'", result.stderr)
+        self.assertIn("RONDO_RANK=$PMIX_RANK", result.stderr)
+        result = rondo(*self.QUICK, MV2_COMM_WORLD_RANK="1")
+        self.assertIn("MV2_COMM_WORLD_RANK=1", result.stderr)
         self.assertIn("RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS", result.stderr)
 
     def test_half_a_launcher(self):

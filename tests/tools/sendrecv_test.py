@@ -59,7 +59,7 @@ class SendReceive(unittest.TestCase):
 
     def test_every_type(self):
         result = self.bench("-d", "all", "--ranks", 2, "-b", "40K", "-e", "40K", *QUICK)
-        self.assertEqual(len(rows(result.stdout)), 12)
+        self.assertEqual(len(rows(result.stdout)), 14)
         self.assertIn("# Wrong elements       : 0 OK", result.stdout)
 
     def test_one_way(self):

@@ -12,12 +12,11 @@
 namespace rondo::tools {
 namespace {
 
-// Launchers set these variables for each process: launchers that the library does not know, and
+// Launchers set these variables for each process: some that the library does not know by name, and
 // known ones that leave out the rank or the number of ranks.
 constexpr std::array foreign{
-    "RANK",           "LOCAL_RANK",         "OMPI_COMM_WORLD_RANK", "PMI_RANK",    "PMIX_RANK",
-    "PMI_ID",         "SLURM_PROCID",       "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "ALPS_APP_PE",
-    "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "MPI_LOCALRANKID"};
+    "RANK",         "LOCAL_RANK",          "OMPI_COMM_WORLD_RANK", "PMI_RANK",       "PMI_ID",
+    "SLURM_PROCID", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE",          "MPI_LOCALRANKID"};
 
 // Slurm sets SLURM_PROCID to 0 in a batch script too, which is one process.
 bool is_batch_script(std::string_view name, std::string_view value) {
