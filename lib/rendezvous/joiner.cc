@@ -115,10 +115,10 @@ class Joiner {
     std::vector<Endpoint> endpoints = resolve(url.host, url.port, deadline_, why);
     if (endpoints.empty()) throw Obstacle{why};
     if (!place_.stays_here()) return endpoints;
-    const auto elsewhere = std::ranges::partition(endpoints, &Endpoint::is_local);
-    if (elsewhere.size() == endpoints.size())
-      give_up(endpoints, "it is not an address of this host");
-    endpoints.erase(elsewhere.begin(), elsewhere.end());
+    const auto elsewhere = std::stable_partition(
+        endpoints.begin(), endpoints.end(), [](const Endpoint& one) { return one.is_local(); });
+    if (elsewhere == endpoints.begin()) give_up(endpoints, "it is not an address of this host");
+    endpoints.erase(elsewhere, endpoints.end());
     return endpoints;
   }
 

@@ -98,8 +98,8 @@ class Pmix final : public Exchange {
     while (text_.empty()) {
       if (base::Clock::now() >= until)
         fail(Errc::deadline_exceeded,
-             fmt::format("rank 0 has not put its address there in time: has it connected, and are "
-                         "RONDO_RENDEZVOUS and RONDO_SECRET set on all ranks or on none?{}",
+             fmt::format("rank 0 has not put its address there in time: it must connect, and "
+                         "RONDO_RENDEZVOUS and RONDO_SECRET must be set on all ranks or on none{}",
                          status_ == 0 ? "" : fmt::format(" (PMIx_Get_nb: {})", status_)));
       if (!pending_) {
         if (status_ != 0)
