@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <optional>
 
 #include <rondo/error.h>
 
 #include "base/handshake_driver.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "lib/control/messages.h"
 #include "lib/rendezvous/join_report.h"
 #include "lib/rendezvous/listen.h"
@@ -30,7 +32,7 @@ constexpr milliseconds first_pause{5}, longest_pause{100};
 constexpr milliseconds verdict_grace{1'000};
 constexpr milliseconds refusal_time{1'500};
 constexpr milliseconds announce_time{5'000};
-constexpr milliseconds hint_time{500};
+constexpr milliseconds hint_time{2'000};
 
 // A problem that may be gone at the next attempt.
 struct Obstacle {
@@ -151,20 +153,29 @@ class Joiner {
   }
 
   // This rank has no job secret and rank 0 is elsewhere. A rank 0 that can be reached hears of it:
-  // it turns the connection away, and says so if it has a secret.
+  // it turns the connection away, and says so if it has a secret. It may not listen yet.
   [[noreturn]] void give_up(const std::vector<Endpoint>& endpoints, const std::string& why) const {
     const base::TimePoint until = std::min(deadline_, base::after(base::Clock::now(), hint_time));
-    for (const Endpoint& endpoint : endpoints) {
-      std::string obstacle;
-      base::FileDescriptor socket = connect_to(endpoint, until, obstacle);
-      if (!socket) continue;
-      Stream stream(std::move(socket));
-      try {
-        handshake(stream, 0, until);
-      } catch (const Obstacle&) {
-      }
+    bool told = endpoints.empty();
+    while (!told && base::Clock::now() < until) {
+      for (const Endpoint& endpoint : endpoints) told = tell(endpoint, until) || told;
+      if (!told) pause_until(std::min(until, base::after(base::Clock::now(), longest_pause)));
     }
     demand_secret(prefix() + ": " + why);
+  }
+
+  // False if nobody listens at that host yet.
+  bool tell(const Endpoint& endpoint, base::TimePoint until) const {
+    std::string obstacle;
+    base::FileDescriptor socket = connect_to(
+        endpoint, std::min(until, base::after(base::Clock::now(), hint_time / 4)), obstacle);
+    if (!socket) return obstacle.find(base::describe_errno(ECONNREFUSED)) == std::string::npos;
+    Stream stream(std::move(socket));
+    try {
+      handshake(stream, 0, until);
+    } catch (const Obstacle&) {
+    }
+    return true;
   }
 
   // Whether the announcement is another one by now. Where nothing says that its process lives, rank
