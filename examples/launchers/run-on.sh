@@ -51,9 +51,8 @@ export RONDO_RANK=$1
   $(printf '%q ' "${@:2}") </dev/null &
   program=\$!
   { cat; kill -TERM -- -\$program; sleep 5; kill -KILL -- -\$program; } >/dev/null 2>&1 &
-  set +m # otherwise wait also returns when the program is stopped
-  status=0
-  wait \$program 2>/dev/null || status=\$?
+  # wait also returns when the program has been stopped.
+  while status=0; wait \$program 2>/dev/null || status=\$?; kill -0 \$program 2>/dev/null; do sleep 0.1; done
   kill -KILL -- -\$! -\$program 2>/dev/null
   exit \$status
 }

@@ -79,7 +79,6 @@ TEST_CASE("rank 0 does not wait for ranks that were turned away for good", "[ren
 TEST_CASE("wrong proofs of ranks that are there do not end the join", "[rendezvous]") {
   const std::uint16_t port = free_port();
   rendezvous::Place place = place_of(0, 3, tcp_url(port), "right");
-  place.refused_grace = milliseconds{0};
   auto rank0 = start(place);
   auto rank1 = start(place_of(1, 3, tcp_url(port), "right"));
   for (const std::uint32_t rank : {0u, 1u}) {
