@@ -251,10 +251,10 @@ def late_rank(c):
 
 def metrics_of_one_rank(c):
     with tempfile.TemporaryDirectory() as folder:
-        with rondo.connect(rank=0, size=1, metrics=folder + "/%r.prom", metrics_period=60) as alone:
+        with rondo.connect(rank=0, size=1, metrics=folder + "/train-%r.prom", metrics_period=60) as alone:
             alone.barrier(label="ten")
-        with open(folder + "/0.prom", encoding="utf-8") as file:
-            assert 'rondo_operations_total{run="0",rank="0",operation="barrier",tag="ten"} 1\n' in file.read()
+        with open(folder + "/train-0.prom", encoding="utf-8") as file:
+            assert 'rondo_operations_total{run="train",rank="0",operation="barrier",tag="ten"} 1\n' in file.read()
     try:
         rondo.connect(rank=0, size=1, metrics="/no/folder/m")
     except rondo.InvalidArgumentError as error:
