@@ -49,7 +49,11 @@ class Joiner {
         deadline_(place.deadline),
         board_(board_of(place, options)) {}
 
-  void fail_with(const engine::Failure& failure) { failure_ = failure; }
+  // persistent: again and again until the deadline.
+  void fail_with(const engine::Failure& failure, bool persistent) {
+    failure_ = failure;
+    persistent_ = persistent;
+  }
   // True once rank 0 has said why no rank can join.
   bool has_heard() const noexcept { return heard_; }
 
@@ -61,6 +65,7 @@ class Joiner {
         return attempt();
       } catch (const Obstacle& found) {
         obstacle = found.what;
+        if (!persistent_) break;
       }
       pause_until(std::min(deadline_, base::after(base::Clock::now(), pause)));
       pause = std::min(longest_pause, pause * 3 / 2);
@@ -340,7 +345,7 @@ class Joiner {
   const base::TimePoint deadline_;
   const std::unique_ptr<Board> board_;
   std::optional<engine::Failure> failure_;  // what this rank sends instead of its record
-  bool heard_ = false;
+  bool heard_ = false, persistent_ = true;
 };
 
 }  // namespace
@@ -351,10 +356,10 @@ JoinResult join_rank_zero(const Place& place, const Options& options,
 }
 
 engine::Failure report_to_rank_zero(const Place& place, const Options& options,
-                                    const engine::Failure& failure) {
+                                    const engine::Failure& failure, bool persistent) {
   const transports::Blob nothing;
   Joiner joiner(place, options, nothing);
-  joiner.fail_with(failure);
+  joiner.fail_with(failure, persistent);
   try {
     joiner.run();
   } catch (const Error& error) {

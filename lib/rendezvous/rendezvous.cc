@@ -34,11 +34,11 @@ JoinResult join_or_give_up(const Place& place, const Options& options,
     return join_rank_zero(place, options, record);
   } catch (const base::Interrupted& interrupted) {
     Place hasty = place;
-    hasty.deadline = base::after(base::Clock::now(), base::interruption_interval);
+    hasty.deadline = base::after(base::Clock::now(), milliseconds{1'000});
     const std::string who = "rank " + std::to_string(place.rank) + " could not connect: ";
     try {
       if (place.group.empty())
-        report_to_rank_zero(hasty, options, {Errc::aborted, who + interrupted.what()});
+        report_to_rank_zero(hasty, options, {Errc::aborted, who + interrupted.what()}, false);
     } catch (const std::exception&) {  // rank 0 is not there
     }
     throw;

@@ -236,14 +236,13 @@ def interrupted_connect():
         raises(rondo.AbortedError, "rank 1 could not connect: the program interrupted it", rondo.connect, **ranks.CONNECT)
     elif rank == 1:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        met = threading.Thread(target=interrupt_once_connected)
+        met = threading.Thread(target=interrupt_once_connected, args=[set(os.listdir("/proc/self/fd"))])
         met.start()
         raises(KeyboardInterrupt, "", rondo.connect, **ranks.CONNECT)
         met.join()
 
 
-def interrupt_once_connected():
-    before = set(os.listdir("/proc/self/fd"))
+def interrupt_once_connected(before):
     while not any(is_connected(int(name)) for name in set(os.listdir("/proc/self/fd")) - before):
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)
