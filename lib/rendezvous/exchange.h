@@ -18,8 +18,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   // Rank 0: gives the text, of up to 4,096 bytes, to the others. Throws Error, as take() does: the
-  // launcher refuses, or has gone away, or the others have not asked for it by `until`. May be
-  // called again after that, with the same text.
+  // launcher refuses, does not answer or has gone away, or the others have not asked for it by
+  // `until`. In the last case both may be called again, give() with the same text.
   virtual void give(const std::string& text, base::TimePoint until) = 0;
   virtual std::string take(base::TimePoint until) = 0;
 };

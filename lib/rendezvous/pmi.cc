@@ -185,6 +185,7 @@ class Pmi final : public Exchange {
   }
 
   Fields request(const std::string& line, std::string_view answer, base::TimePoint until) {
+    if (lost_step_) fail(Errc::rendezvous, "it did not answer in time before");
     send(line + "\n", until);
     Fields fields = parse(read_line(until));
     check(fields, answer);
@@ -239,7 +240,9 @@ class Pmi final : public Exchange {
     fail(Errc::rendezvous,
          why + ". An earlier program of this rank may have used it up, or MPI_Finalize");
   }
-  [[noreturn]] void late() const {
+  // A late answer would be taken for that of the next request.
+  [[noreturn]] void late() {
+    lost_step_ = !in_barrier_;
     fail(Errc::deadline_exceeded,
          in_barrier_
              ? "not all ranks have come to its barrier in time: each process that the "
@@ -254,7 +257,7 @@ class Pmi final : public Exchange {
   std::string space_;
   std::optional<RanksOfExchange> ranks_;
   std::size_t put_ = 0;  // parts of the text, and how many they are
-  bool in_barrier_ = false, passed_ = false;
+  bool in_barrier_ = false, passed_ = false, lost_step_ = false;
 };
 
 }  // namespace

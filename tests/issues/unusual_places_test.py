@@ -86,4 +86,5 @@ if __name__ == "__main__":
     if "sanitizers" in sys.argv:
         sys.argv.remove("sanitizers")
         UnusualPlaces.test_without_proc = unittest.skip("sanitizers need /proc")(UnusualPlaces.test_without_proc)
+        UnusualPlaces.test_where_the_affinity_mask_is_not_told = unittest.skip("sanitizers ask for the mask")(UnusualPlaces.test_where_the_affinity_mask_is_not_told)
     main()
