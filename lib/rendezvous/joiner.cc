@@ -135,7 +135,7 @@ class Joiner {
     if (!announcement) throw Obstacle{why};
     job = announcement->job;
     const bool here = announcement->host == base::host_identity();
-    const std::vector<Endpoint> endpoints = reachable(announcement->addresses, here);
+    std::vector<Endpoint> endpoints = reachable(announcement->addresses, here);
     if (!here && place_.stays_here())
       give_up(endpoints, "rank 0 is on another host than this rank");
     if (endpoints.empty()) throw Obstacle{"rank 0 announced no address that this host can reach"};
@@ -144,7 +144,7 @@ class Joiner {
 
   std::vector<Endpoint> met() const {
     const bool here = place_.meeting->host == base::host_identity();
-    const std::vector<Endpoint> endpoints = reachable(place_.meeting->addresses, here);
+    std::vector<Endpoint> endpoints = reachable(place_.meeting->addresses, here);
     if (endpoints.empty()) throw Obstacle{"rank 0 listens at no address that this host can reach"};
     return endpoints;
   }

@@ -81,7 +81,7 @@ bool Session::goes_on() {
 
 // "rank 2 was ended by SIGTERM"; without a rank where all have got a signal.
 std::string Session::describe_early_end() {
-  const std::string why = describe_end(ended_by_);
+  std::string why = describe_end(ended_by_);
   if (ended_by_ == SIGPIPE) return why;
   std::vector<double> asked(static_cast<std::size_t>(communicator_.size()), 0);
   asked[static_cast<std::size_t>(communicator_.rank())] =
