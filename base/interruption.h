@@ -21,7 +21,7 @@ struct Interrupted final : Error {
   Interrupted() : Error(Errc::aborted, "the program interrupted it") {}
 };
 
-// What the waits of this thread ask while the object lives.
+// The waits of this thread ask this while the object lives.
 class Interruption {
  public:
   // wanted may be empty: nothing is asked. It outlives this object.

@@ -279,7 +279,7 @@ bool agree(const Launcher& one, const Launcher& other) {
                   one.name, one.rank, one.size, other.name, other.rank, other.size, remedy));
 }
 
-// Of launchers with variables here the nearest one has started this process: the others are those
+// If several launchers have variables here, the nearest has started this process: others are those
 // of a job from which it was started. Hydra and mpirun may start their daemons with srun, which
 // leaves Slurm's variables behind, and srun may set PMI_RANK for MPI programs; so without an
 // ancestor that tells, the order is that of the list.

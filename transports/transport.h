@@ -267,7 +267,7 @@ class Transport {
   // dropped. Returns the peers that lack something at the end. Without this call the destructor may
   // cut such frames. A transport whose frames are with the peer after halt() does nothing here.
   virtual std::vector<int> linger(base::TimePoint) { return {}; }
-  // What the network has lost so far. Thread-safe.
+  // Segments sent and lost so far. Thread-safe.
   virtual Segments segments() { return {}; }
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.

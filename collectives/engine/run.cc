@@ -145,7 +145,7 @@ void Run::join(std::uint64_t segment) noexcept {
                   count(segment, slice), ranks_);
 }
 
-// Of a mean of integers in host memory: stores the segments that are done, and opens those that
+// For a mean of integers in host memory: stores the segments that are done, and opens those that
 // have their memory now. Of other operations GpuStaging does so, or Progress by itself.
 void Run::turn_segments() noexcept {
   if (mean_ == nullptr || !staged_ || staged()) return;

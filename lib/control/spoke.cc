@@ -205,7 +205,7 @@ class Spoke final : public Control {
   void tell_hub(const ControlMessage& message, engine::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
-    // What breaks after rank 0 has gone breaks because of that, unless this rank saw another cause.
+    // A failure after rank 0 has gone comes of that, unless this rank saw another cause.
     if (loss_ && is_first_hand(own))
       own.cause += "; " + loss_->failure.cause;
     else if (loss_)

@@ -5,7 +5,7 @@
 //
 //   request = "cmd=" word *(" " name "=" value) LF
 //
-// What one process has put can be got by all after the next barrier. The socket may also be that of
+// All can get a value after the barrier that follows its put. The socket may also be that of
 // MPI in this process, so it stays open and nothing is read ahead of an answer.
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -10,7 +10,7 @@ namespace rondo::python {
 
 namespace {
 
-// What to give instead of an object without a buffer.
+// Says how to give an object that has no buffer.
 std::string instead_of(py::handle object) {
   const auto has = [&](const char* name) { return py::hasattr(object, name); };
   int device = has("__cuda_array_interface__") ? -1 : 1;  // as DLPack counts them

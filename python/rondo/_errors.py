@@ -20,7 +20,7 @@ class Error(RuntimeError):
     code: ClassVar[str] = "error"
     """The name of the code, as in rondo/error.h."""
 
-    # What unpickles exceptions with their attributes (tblib, so Dask) calls the class's __new__. That
+    # Unpickling exceptions with their attributes (tblib, so Dask) calls the class's __new__. That
     # of RuntimeError, which it finds first, refuses classes that are also an OSError.
     def __new__(cls, *arguments: object) -> Self:
         base: type[Exception] = OSError if issubclass(cls, OSError) else RuntimeError

@@ -45,7 +45,7 @@ class Interrupts {
 
  private:
   static constexpr std::chrono::milliseconds patience{100};
-  // What the handler of the signal touches.
+  // All that the handler of the signal touches.
   struct Came {
     Came() { ::sem_init(&wake, 0, 0); }
     sem_t wake;

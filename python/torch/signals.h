@@ -31,7 +31,7 @@ inline std::string name_of(const py::error_already_set& error) {
   return py::cast<std::string>(error.type().attr("__name__"));
 }
 
-// What a handler has raised on this thread below Rondo, which passes only errors of its own.
+// Raised by a handler on this thread below Rondo, which passes only errors of its own.
 inline std::exception_ptr& raised_below() {
   static thread_local std::exception_ptr raised;
   return raised;

@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = (SOURCE / "docs" / "frameworks.md").read_text()
 LIMIT = 300  # seconds for one program, on a busy machine
 
-# What the snippets take for granted. The loader has one order of the samples 0, 1, 2, ...
+# The names that the snippets take for granted. The loader has one order of the samples 0, 1, 2, ...
 BEFORE = """
 import os, sys
 import torch

@@ -80,7 +80,7 @@ class DevTest(InSmallTree):
 
 
 class Packages(InSmallTree):
-    """What ./dev did not find when it made a build folder, and what has been installed since."""
+    """Packages that ./dev did not find when it made a build folder, installed since."""
 
     def setUp(self):
         super().setUp()

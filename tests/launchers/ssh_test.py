@@ -24,7 +24,7 @@ class SshCase(LauncherCase):
 
 
 def lose(stage, *names: str) -> None:
-    """What the first host sends to these goes nowhere from now on."""
+    """Packets of the first host to these go nowhere from now on."""
     stage.hosts["node0"].set_up("ip", [f"neigh replace {stage.hosts[name].address()} lladdr 02:00:00:00:00:01 dev eth0 nud permanent"
                                        for name in names])
 

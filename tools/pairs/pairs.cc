@@ -113,7 +113,7 @@ Json Pairs::head() const {
   return head;
 }
 
-// What a rank has measured with its partner.
+// The results of a rank with its partner.
 struct Mine {
   double latency_us = 0, rate = 0, resent = std::numeric_limits<double>::quiet_NaN();
   char lost[232] = {};  // why there is no more, as text

@@ -37,7 +37,7 @@ class Keepalive {
   void forget(int socket);
   // Looks at every connection. Call it every interval(). False when there is no connection.
   bool look(base::TimePoint now, const BlackHole& found);
-  // What the kernel says of all connections together.
+  // The kernel's counts over all connections together.
   transports::Segments segments();
   milliseconds interval() const noexcept { return std::max(timeout_ / 4, milliseconds{10}); }
 

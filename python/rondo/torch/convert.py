@@ -173,7 +173,7 @@ def _become(layer: Any, kind: type[nn.Module], group: dist.ProcessGroup | None, 
 
 
 def _classes(layer: SyncBatchNorm) -> tuple[type[nn.Module], type[nn.Module]]:
-    """What the layer was before its conversion, and what it became."""
+    """The class of the layer before its conversion, and after it."""
     classes: tuple[type[nn.Module], type[nn.Module]]
     classes = vars(layer).get("_classes", (nn.SyncBatchNorm, SyncBatchNorm))
     return classes
