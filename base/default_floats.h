@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state of a thread for floating-point arithmetic. Programs change it: torch's
-// set_flush_denormal, other rounding modes, traps. Ranks get the same bits only where all compute
-// in one state.
+// The floating-point state of a thread. Programs change it: torch's set_flush_denormal, other
+// rounding modes, traps. Ranks get the same bits only if all compute in one state.
 #pragma once
 
 #include <cstdint>
 
 namespace rondo::base {
 
-// As long as it lives, this thread computes in the default state: rounds to nearest, keeps
-// subnormals, traps nothing. Afterwards it is in its own state again. A thread that it starts
-// meanwhile begins in the default state. Thread-bound. Does nothing on other processors than x86-64
-// and aarch64. Where the state is the default one, it costs one instruction that reads it.
+// Puts this thread into the default state while the object lives: rounds to nearest, keeps
+// subnormals, traps nothing. The destructor restores the thread's own state. A thread that is
+// started meanwhile begins in the default state. Thread-bound. Has no effect on processors other
+// than x86-64 and aarch64. If the state is the default one, it costs one instruction that reads it.
 class DefaultFloats {
  public:
   DefaultFloats() noexcept : own_(read()) {

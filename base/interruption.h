@@ -14,31 +14,31 @@
 
 namespace rondo::base {
 
-// Waits look so often whether their program wants to stop them.
+// How often a wait asks whether the program wants to stop it.
 inline constexpr milliseconds interruption_interval{100};
 
 struct Interrupted final : Error {
-  Interrupted() : Error(Errc::aborted, "the program interrupted it") {}
+  Interrupted() : Error(Errc::aborted, "the program ended the call, as on Ctrl-C") {}
 };
 
-// The waits of this thread ask this while the object lives.
+// While the object lives, waits of this thread ask `wanted` whether to stop.
 class Interruption {
  public:
-  // wanted may be empty: nothing is asked. It outlives this object.
+  // An empty function asks nothing. `wanted` must outlive this object.
   explicit Interruption(const std::function<bool()>& wanted) noexcept;
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   ~Interruption();
 
-  // Throws Interrupted if the program of this thread wants to stop. Then it asks no more: the
-  // thread may still tell other ranks.
+  // Throws Interrupted if the program wants to stop. After that it asks no more, so that the thread
+  // can still tell other ranks.
   static void check();
 
  private:
   const std::function<bool()>* const before_;
 };
 
-// As condition_variable::wait_until(), and throws as Interruption::check().
+// Like condition_variable::wait_until(), and throws like Interruption::check().
 template <class Done>
 bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                 TimePoint until, const Done& done) {

@@ -24,7 +24,7 @@ constexpr milliseconds least_goodbye{100};
 
 }  // namespace
 
-// A lane has two halves. An element of each rank's block must fit, also one of a mean of integers.
+// A lane has two halves. An element of each rank's block must fit, also in a mean of integers.
 std::size_t gpu_staging_bytes(std::size_t staging_bytes, int ranks) noexcept {
   const std::size_t blocks = static_cast<std::size_t>(ranks) * 2 * sizeof(std::int64_t);
   return std::max({staging_bytes / lane_count / 2, least_staging, blocks});

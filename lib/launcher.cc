@@ -37,7 +37,7 @@ void read_ranks(Launcher& launcher, const char* rank, const char* size) {
 
 using rendezvous::ExchangeKind;
 
-// On one host a file serves.
+// Returns the first kind that this launcher offers; none on one host, where a file is enough.
 ExchangeKind exchange_of(const Launcher& launcher, std::initializer_list<ExchangeKind> kinds) {
   if (launcher.several_hosts)
     for (const ExchangeKind kind : kinds)
@@ -256,7 +256,7 @@ int ranks_on_host_from_launcher() {
 
 namespace {
 
-// Hydra's -pmi-port: only its PMI says who this process is.
+// With Hydra's -pmi-port a process learns its rank over PMI only.
 void ask_for_ranks(Launcher& launcher) {
   if (!launcher.asks) return;
   const rendezvous::RanksOfExchange ranks = rendezvous::ranks_of_exchange();
@@ -275,14 +275,14 @@ bool agree(const Launcher& one, const Launcher& other) {
   throw Error(
       Errc::invalid_argument,
       fmt::format("the variables of {} say rank {} of {}, those of {} say rank {} of {}: {}; "
-                  "or set RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS to what is meant",
+                  "or set RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS yourself",
                   one.name, one.rank, one.size, other.name, other.rank, other.size, remedy));
 }
 
-// If several launchers have variables here, the nearest has started this process: others are those
-// of a job from which it was started. Hydra and mpirun may start their daemons with srun, which
-// leaves Slurm's variables behind, and srun may set PMI_RANK for MPI programs; so without an
-// ancestor that tells, the order is that of the list.
+// Returns the launcher whose daemon is the nearest ancestor: it has started this process, and the
+// variables of others are left from a job around it. Hydra and mpirun may start their daemons with
+// srun, which leaves Slurm's variables behind, and srun may set PMI_RANK for MPI programs. So if no
+// ancestor is a known daemon, the order of the list decides.
 std::optional<Launcher> nearest_mpi() {
   std::vector<Launcher> found;
   for (const auto& read :
@@ -301,9 +301,9 @@ std::optional<Launcher> nearest_mpi() {
   return std::move(*nearest);
 }
 
-// RANK and WORLD_SIZE may be left over in a shell, and each process that mpirun starts would be
-// alone. A program that has started ranks of its own within each process of the launcher has some
-// for each.
+// Chooses between RANK and WORLD_SIZE and the variables of another launcher. If the former are left
+// over in a shell, each process that mpirun starts would be alone. But a process of the launcher
+// may have started several ranks of its own, numbered in blocks or in turns.
 std::optional<Launcher> nearer(std::optional<Launcher> torch, std::optional<Launcher> mpi) {
   if (!torch || !mpi) return torch ? torch : mpi;
   ask_for_ranks(*mpi);
@@ -322,7 +322,7 @@ std::optional<Launcher> nearer(std::optional<Launcher> torch, std::optional<Laun
 
 std::optional<Launcher> detect_launcher() {
   auto torch = torchrun();
-  // torchrun itself says that it was there.
+  // Only torchrun sets this variable.
   if (torch && variable("TORCHELASTIC_RUN_ID")) return torch;
   auto launcher = nearer(std::move(torch), nearest_mpi());
   if (!launcher) refuse_halves();
@@ -358,7 +358,7 @@ void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank
   });
 }
 
-// A process that would run alone, although a launcher has started several.
+// Refuses to run alone where an unknown launcher seems to have started several processes.
 void refuse_unknown() {
   constexpr std::pair<const char*, const char*> launchers[] = {
       {"PMIX_RANK", "the number of ranks"},

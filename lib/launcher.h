@@ -27,7 +27,7 @@ struct Launcher {
   std::string url_problem;  // what is wrong, if torchrun does not say it
   // How rank 0's address gets to the others, on several hosts.
   rendezvous::ExchangeKind exchange = rendezvous::ExchangeKind::none;
-  bool asks = false;  // rank and size are not known before ranks_of_exchange() has said them
+  bool asks = false;  // rank and size are known from ranks_of_exchange() only
   // Without a URL: a name that all ranks of this job on this host know, and that no other job has.
   std::string job;
   std::span<const char* const> daemons;  // names of the processes that start ranks
@@ -35,8 +35,8 @@ struct Launcher {
 };
 
 // Returns the launcher that has started this process: the nearest one, if several have left
-// variables here. No value if none of them did. Throws Error(invalid_argument) for values that
-// cannot be, and for launchers that contradict each other.
+// variables. No value if there is none. Throws Error(invalid_argument) for impossible values and
+// for launchers that contradict each other.
 std::optional<Launcher> detect_launcher();
 
 // Returns RONDO_RANK and RONDO_SIZE, else the launcher's. If `given` and Rondo's own variables say

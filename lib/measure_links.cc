@@ -39,8 +39,8 @@ constexpr nanoseconds slow_frame{2'500'000};
 constexpr nanoseconds spin_time{300'000};
 
 constexpr std::string_view firewall =
-    ". A firewall may drop data connections: each rank must reach this port of each other rank, "
-    "which RONDO_PORT_RANGE=FIRST-LAST chooses from a range (docs/several-hosts.md#firewalls)";
+    ". A firewall may drop data connections: open this port between all hosts. "
+    "RONDO_PORT_RANGE=FIRST-LAST limits ports to a range (docs/several-hosts.md#firewalls)";
 
 std::size_t bytes_of(Kind kind) noexcept {
   return kind == Kind::small ? small_bytes : kind == Kind::large ? large_bytes : 0;

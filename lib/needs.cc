@@ -260,7 +260,7 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   needs.staging_bytes = ranks == 1 ? 0 : options.staging_bytes;
   if (shape.shm_peers > 0) needs.shared_bytes = lib::shared_segment_bytes(ranks_on_host);
   if (shape.shm_peers > 0 && ranks_on_host == ranks)
-    needs.shared_bytes += base::page_bytes();  // that word
+    needs.shared_bytes += base::page_bytes();  // the word of the bell
   return needs;
 }
 

@@ -47,7 +47,7 @@ transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
   try {
     while (!work.wait_for(base::interruption_interval)) base::Interruption::check();
   } catch (const Error& error) {
-    // The operation uses `all` until it ends, which an abort makes sure of.
+    // The operation uses `all` until it ends; the abort makes it end.
     if (!work.done()) parent.abort(error.code(), error.what());
     work.wait();
   }

@@ -469,7 +469,7 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
   const bool shape_of_out = !reads || (has_counts ? traits.gathers() : traits.scatters());
   const Buffer& shape = shape_of_out ? a.out : a.in;
   const bool staged = a.device() >= 0;
-  // A mean of integers travels in more bytes than it has, all of them in staging memory.
+  // Elements of a mean of integers travel in more bytes, and lie in staging memory.
   const kernels::IntegerMean* const mean =
       traits.reduces ? kernels::find_integer_mean(shape.type, a.op) : nullptr;
   const plan::Plan chosen = mean != nullptr

@@ -41,7 +41,7 @@ meson_test() {
     ${times:+--wrapper "$(printf '%q ' "$PWD/tests/times.py" "$times")"} "${@:3}" {lock}>&- || true
 }
 
-# refuse_beside FOLDER: nothing may be built that another run tests.
+# refuse_beside FOLDER: fails while another run tests what is built there.
 refuse_beside() {
   [[ -f $1/.tests.lock ]] || return 0
   flock --nonblock "$1/.tests.lock" true || fail "tests of $1 are running; wait for their end"

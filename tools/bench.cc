@@ -41,8 +41,8 @@ bool writes_output(const BenchOptions& options) {
          (options.pairs && is_standard_output(options.pairs->svg));
 }
 
-// Between pairs only rank 0 talks to all others, and nothing is measured while connecting: a dead
-// link must not end a run that looks for it.
+// For pairs only rank 0 talks to all others, and nothing is measured while connecting: a dead link
+// must not end a run that looks for it.
 Options connect_options(const BenchOptions& options) {
   Options connect = options.connect;
   if (options.pairs && connect.algorithm.empty()) connect.algorithm = "star";
@@ -158,9 +158,8 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
   add_bench_flags(*command, *flags);
   command->footer(
       "Without a launcher it starts its ranks on this host. Under mpirun, srun, torchrun or\n"
-      "rondo run it joins the ranks that these started. The flags are those of nccl-tests. Those "
-      "that\n"
-      "choose nothing here are accepted with what Rondo does anyway, as in -t 1 -g 1 -z 1 -a 3.\n"
+      "rondo run it joins the ranks that these started. The flags are those of nccl-tests. Flags\n"
+      "without an effect here are accepted with the value that Rondo has anyway: -g 1 -z 1 -a 3.\n"
       "Exit status: 0 fine, 1 wrong elements, a row below --min-bandwidth or above --max-latency,\n"
       "2 bad input, 3 the ranks failed or the output could not be written, 128 + n signal n ended\n"
       "it, 141 the reader of the output closed it.\n"

@@ -223,8 +223,8 @@ struct DmaBuffer {
   std::span<std::byte> memory;  // addresses of the GPU, as frames name them
 };
 
-// Pieces with data that the open connections have sent, and those of them sent again because they
-// were lost.
+// TCP segments with data that the open connections have sent, and those of them that were sent
+// again because the network had lost them.
 struct Segments {
   std::uint64_t sent = 0, resent = 0;
 };
@@ -267,7 +267,7 @@ class Transport {
   // dropped. Returns the peers that lack something at the end. Without this call the destructor may
   // cut such frames. A transport whose frames are with the peer after halt() does nothing here.
   virtual std::vector<int> linger(base::TimePoint) { return {}; }
-  // Segments sent and lost so far. Thread-safe.
+  // Returns the counts so far; zeros without TCP. Thread-safe.
   virtual Segments segments() { return {}; }
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.

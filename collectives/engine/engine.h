@@ -79,9 +79,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // ended then. False when the time is over before. Throws Error(system) where the GPU refuses the
   // stream.
   bool join(Operation& operation, device::StreamHandle stream, base::TimePoint until);
-  // Waits for the operations of which a GPU does the rest by itself, but not beyond `until`. A
-  // stream that joined them may already be past their end. No start or wait may be under way or
-  // follow.
+  // Waits until `until` at most for the operations that a GPU finishes by itself. A stream that
+  // joined them may already be past their end. No start or wait may be under way or follow.
   void await_enqueued(base::TimePoint until);
   // Thread-safe. Nobody will wait for the operation soon.
   void leave(const Operation& operation);

@@ -97,7 +97,7 @@ std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept
                                        : out_ + output_offset(segment, slice);
 }
 
-// Where a value that is not split yet is copied to: it ends where its parts will end.
+// Returns where a value is copied to before it is split: it ends where its parts will end.
 std::byte* Run::loaded_place(std::uint64_t segment, std::uint32_t slice) const noexcept {
   return staging(segment, slice) + count(segment, slice) * (value_bytes_ - element_);
 }
@@ -129,7 +129,7 @@ void Run::append(std::vector<Copy>& copies, std::size_t offset, std::byte* at,
     copies.push_back({offset, at, bytes});
 }
 
-// Makes parts of this rank's input.
+// Splits this rank's input into its parts.
 void Run::split(std::uint64_t segment) noexcept {
   for (std::uint32_t slice = 0; slice < program().slices(); ++slice)
     if (in_covers(slice))
@@ -145,8 +145,8 @@ void Run::join(std::uint64_t segment) noexcept {
                   count(segment, slice), ranks_);
 }
 
-// For a mean of integers in host memory: stores the segments that are done, and opens those that
-// have their memory now. Of other operations GpuStaging does so, or Progress by itself.
+// Stores the segments that are done and opens those that have memory now, for a mean of integers in
+// host memory. For other operations GpuStaging or Progress does so.
 void Run::turn_segments() noexcept {
   if (mean_ == nullptr || !staged_ || staged()) return;
   while (progress_.base() < progress_.done()) {

@@ -164,8 +164,8 @@ class Run {
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;
   std::size_t staging_needed_ = 0;
-  // All values lie in staging memory: of buffers on a GPU, and of means of integers, whose sums are
-  // larger than the elements of the buffers.
+  // All values lie in staging memory: for buffers on a GPU, and for means of integers, whose sums
+  // are larger than the elements of the buffers.
   bool staged_ = false;
   const kernels::IntegerMean* mean_ = nullptr;
   std::size_t ranks_ = 1;

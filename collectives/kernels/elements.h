@@ -54,8 +54,8 @@ using ElementBF16 = Short<base::BF16, std::uint16_t>;
 using ElementF8E4M3 = Short<base::F8E4M3, std::uint8_t>;
 using ElementF8E5M2 = Short<base::F8E5M2, std::uint8_t>;
 
-// Every NaN that is a result has the same bits, those with all ones but the sign: which operand's
-// NaN an addition keeps depends on the processor and the compiler.
+// Gives every NaN that is a result the same bits: all ones but the sign. Otherwise processor and
+// compiler would decide which operand's NaN an addition keeps.
 template <class Value>
 RONDO_HD Value with_one_nan(Value value) noexcept {
   if constexpr (std::is_floating_point_v<Value>) {
@@ -71,8 +71,8 @@ RONDO_HD Value scaled(Value value, double factor) noexcept {
   return value * static_cast<Value>(factor);
 }
 
-// Signed integers wrap because they are computed in the unsigned type of the same width, or
-// in a wider one: shorter types would be promoted to int, where a product of two u16 overflows.
+// Signed integers wrap because they are computed in an unsigned type of the same width or a wider
+// one. Types below 32 bits would be promoted to int, where a product of two u16 overflows.
 template <class T>
 using Wrapping =
     std::conditional_t<std::is_integral_v<T>,

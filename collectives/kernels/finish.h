@@ -6,8 +6,8 @@
 namespace rondo::kernels {
 
 // Applied once to a finished result, before it is rounded to the element type: value * multiply /
-// divide, in f64 for f64 and f32 results, in f32 for the shorter floats. The mean of integers takes
-// divide, from 1 to 2^31 - 1, and nothing else of integers is finished.
+// divide, in f64 for f64 and f32 results, in f32 for the shorter floats. The mean of integers uses
+// divide, from 1 to 2^31 - 1; other results of integers are not changed.
 struct Finish {
   double multiply = 1;
   double divide = 1;

@@ -13,7 +13,7 @@ namespace rondo::kernels {
 
 // All functions are thread-safe, and nothing needs alignment.
 struct IntegerMean {
-  std::size_t parts;  // i64 numbers for each element; their sums are those of i64
+  std::size_t parts;  // i64 numbers for each element, added as i64
   // Makes the parts of each element. `from` may be the last bytes of `to`.
   void (*split)(std::byte* to, const std::byte* from, std::size_t count);
   // Makes the means from the sums of the parts of all ranks. `to` may be the first bytes of `from`.

@@ -11,8 +11,8 @@
 namespace rondo::kernels {
 namespace {
 
-// A sum may need more bits than its type has. It is kept in one number of 64 bits, or in two for
-// types of 64 bits. Up to 2^31 - 1 values fit.
+// A sum may need more bits than its type has. One number of 64 bits holds it, or two for types of
+// 64 bits. Up to 2^31 - 1 values fit.
 template <class T>
 struct IntegerSum {
   static constexpr std::size_t parts = sizeof(T) == 8 ? 2 : 1;

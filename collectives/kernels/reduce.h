@@ -21,9 +21,10 @@ namespace rondo::kernels {
 // - Integer arithmetic wraps, except in a mean.
 // - min and max give NaN when either operand is NaN, and treat -0 as less than +0. So the order of
 //   the sources does not matter.
-// - A NaN that results has all bits but the sign. (f8e4m3: where a value overflows, the sign too.)
-// - ReduceOp::mean combines as sum; the division is in finish. Of integers it is one call for all
-//   ranks, without rounding before the end (integer_mean.h).
+// - A NaN in the result has all bits set but the sign. Where a negative value overflows in f8e4m3,
+//   the sign is set too.
+// - ReduceOp::mean combines as sum; the division is in finish. A mean of integers is one call over
+//   the inputs of all ranks, rounded once at the end (integer_mean.h).
 // - The processor must be in its default rounding mode.
 using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources,
                                 std::size_t count, const Finish& finish);

@@ -160,9 +160,9 @@ typedef struct rondo_options {
   const char* metrics;        /* a file for Prometheus: see docs/metrics.md */
   uint64_t metrics_period_ms; /* 0: not set */
   const char* metrics_labels; /* "run=mine,team=vision" */
-  /* Asked about ten times a second while rondo_connect() or rondo_split() waits, on the thread that
-   * called it; it must stay valid as long as the communicator. Not 0: the call ends with
-   * RONDO_ABORTED, also on ranks that it has met. NULL: nothing is asked. */
+  /* Called about ten times a second while rondo_connect() or rondo_split() waits, on the thread
+   * that waits. If it returns anything but 0, the call ends with RONDO_ABORTED, also on the ranks
+   * that it has reached. It must stay valid as long as the communicator. NULL: not called. */
   int (*interrupted)(void* context);
   void* interrupted_context;
 } rondo_options;

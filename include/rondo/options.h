@@ -46,8 +46,8 @@ struct RONDO_API Options {
   // (rank 0 listens there) or file:///path (a file that all ranks share).
   std::string rendezvous = "env://";
   Store* store = nullptr;  // if given, used instead of the URL; must outlive connect()
-  // The job secret, the same on all ranks. Empty: RONDO_SECRET or RONDO_SECRET_FILE. If these are
-  // not set either, only ranks of this user on this host can join.
+  // The job secret, the same on all ranks. Empty: RONDO_SECRET or RONDO_SECRET_FILE, else the one
+  // that the launcher carries. If there is none, only ranks of this user on this host can join.
   std::string secret{};
   // Time for connect(). 0: RONDO_CONNECT_DEADLINE, else 30 s.
   std::chrono::milliseconds connect_deadline{0};
@@ -120,9 +120,9 @@ struct RONDO_API Options {
   // Labels that every sample gets: {"run=mine", "team=vision"}. Without a `run` it is the name of
   // the file. Empty: RONDO_METRICS_LABELS, else none.
   std::vector<std::string> metrics_labels{};
-  // Asked about ten times a second while connect() or split() waits for other ranks, on the thread
-  // that called it. True: the call ends with Error(aborted), also on ranks that it has met. A
-  // communicator keeps a copy for its splits.
+  // Called about ten times a second while connect() or split() waits for other ranks, on the thread
+  // that waits. If it returns true, the call ends with Error(aborted), also on the ranks that it
+  // has reached. A communicator keeps a copy for its splits.
   std::function<bool()> interrupted{};
 
   // Reads the environment, RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI

@@ -22,8 +22,9 @@ class RONDO_API Store {
   // Waits until the key is there and returns its value. Throws Error(deadline_exceeded) if the key
   // is not there by the deadline; connect() then reports that rank 0 was not found.
   virtual std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) = 0;
-  // Rank 0 calls this when all ranks have come, before any of them knows it: the ranks of the next
-  // communicator then wait for its value and do not find this one. It may do nothing and may throw.
+  // Removes a value. Rank 0 calls this when all ranks have come, before any of them knows it, so
+  // that the ranks of the next communicator wait for its value and do not find this one. It may do
+  // nothing and may throw.
   virtual void remove(std::string_view /*key*/) {}
 };
 

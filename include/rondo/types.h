@@ -34,9 +34,9 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int dtype_count = 14;
 
-// mean is the sum divided once by the number of ranks. Of integers it is exact, rounded towards
-// zero: the sum does not wrap. min and max propagate NaN. Integer sums and products wrap. bit_and,
-// bit_or and bit_xor exist for integer types only.
+// mean is the sum divided once by the number of ranks. The mean of integers is exact, rounded
+// towards zero: its sum does not wrap. min and max propagate NaN. Integer sums and products wrap.
+// bit_and, bit_or and bit_xor exist for integer types only.
 enum class ReduceOp : std::uint8_t { sum, mean, product, min, max, bit_and, bit_or, bit_xor };
 inline constexpr int reduce_op_count = 8;
 
@@ -139,8 +139,7 @@ RONDO_API std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcep
 RONDO_API std::optional<Collective> parse_collective(std::string_view text) noexcept;
 
 // The DType of a C++ type: integers by width and sign, float, double. std::byte and char are u8.
-// Other types have none. A program may add its
-// own half or bfloat16:
+// Other types have none. A program may add its own half or bfloat16:
 //
 //   template <> struct rondo::DTypeOf<my::half> {
 //     static constexpr rondo::DType value = rondo::DType::f16;

@@ -55,7 +55,7 @@ std::string silent(const Case& of) {
       [](const Standing& standing, int) { return standing.state == Standing::State::silent; });
   if (ranks.empty()) return {};
   return fmt::format(
-      "{} {} not answer (stopped, unreachable, or its link is full){}; {}",
+      "{} {} not answer (stopped, unreachable, or behind a full link){}; {}",
       base::list_of_ranks(ranks), ranks.size() == 1 ? "does" : "do",
       last_operations(of, ranks, "known of"),
       of.deadline.warning

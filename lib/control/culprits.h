@@ -30,7 +30,7 @@ std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
 
 // Returns a disagreement, if there is one. Else names the ranks that kept the operation from its
 // end, the first of these that there are:
-//     ranks that do not answer (stopped, unreachable, or its link is full),
+//     ranks that do not answer (stopped, unreachable, or behind a full link),
 //     ranks that have left,
 //     ranks that wait for each other across lanes,
 //     ranks that have not called the operation, with the last one they finished,

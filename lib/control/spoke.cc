@@ -205,7 +205,7 @@ class Spoke final : public Control {
   void tell_hub(const ControlMessage& message, engine::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
-    // A failure after rank 0 has gone comes of that, unless this rank saw another cause.
+    // A failure after rank 0 has gone comes from that, unless this rank saw another cause.
     if (loss_ && is_first_hand(own))
       own.cause += "; " + loss_->failure.cause;
     else if (loss_)
@@ -228,7 +228,7 @@ class Spoke final : public Control {
   void judge_alone() {
     verdict_due_.reset();
     static constexpr const char* hub =
-        "rank 0 does not answer (stopped, unreachable, or its link is full)";
+        "rank 0 does not answer (stopped, unreachable, or behind a full link)";
     if (is_first_hand(own_) || own_.lost == 0)
       own_.cause += std::string("; ") + hub;
     else

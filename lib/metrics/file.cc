@@ -42,8 +42,8 @@ int replace_file(const std::string& path, std::uint64_t number, std::string_view
       fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   int error = file ? write_all(file.get(), text) : errno;
   if (!file) return error;
-  // Readable for a collector that runs as another user, whatever the umask. What refuses that, such
-  // as a file system without modes, has a rule of its own.
+  // Lets a collector that runs as another user read the file, whatever the umask. A file system
+  // without modes refuses this and has a rule of its own.
   static_cast<void>(::fchmod(file.get(), 0644));
   file.reset();
   if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;

@@ -27,7 +27,7 @@ class File {
   // Returns a sample. Called without a lock of the caller, on any thread.
   using Sampler = std::function<Sample()>;
 
-  // number: that no other file of this process has. labels: of every sample, see labels_of().
+  // number: unique among the files of this process. labels: of every sample, see labels_of().
   File(std::string path, std::string labels, std::uint64_t number, milliseconds period);
   ~File();
   File(const File&) = delete;

@@ -41,7 +41,7 @@ void check_folder(std::string_view pattern, const std::string& path) {
     refuse(pattern, "it is a folder; add the name of a file, such as /rondo.prom");
 }
 
-// Names that samples have already.
+// Labels that samples have already.
 constexpr std::array<std::string_view, 6> taken{"rank", "operation", "cause",
                                                 "tag",  "transport", "late_rank"};
 
@@ -53,8 +53,8 @@ bool is_label(std::string_view name) {
          });
 }
 
-// The name of the file without placeholders, its ending, and what joined them: "train-%r.prom" is
-// "train". The job's number follows where names of two runs may give the same.
+// Returns the name of the file without .prom, placeholders, and separators at its ends:
+// "train-%r.prom" gives "train". Appends the job's number if two runs may share that name.
 std::string run_of(std::string_view pattern, std::uint64_t job) {
   std::string_view name = pattern.substr(pattern.rfind('/') + 1);
   if (name.ends_with(".prom")) name.remove_suffix(5);
@@ -125,7 +125,7 @@ std::string labels_of(std::span<const std::string> labels, std::string_view patt
     };
     if (equals == label.size()) refuse_label("give NAME=VALUE, as in run=mine,team=vision");
     if (!is_label(name))
-      refuse_label("a name has letters, digits and _, and begins with no digit and no __");
+      refuse_label("a name has letters, digits and _, and begins with neither a digit nor __");
     if (std::ranges::find(taken, name) != taken.end())
       refuse_label("samples have a label of this name already; take another");
     if (!values.emplace(name, base::printable(label.substr(equals + 1))).second)

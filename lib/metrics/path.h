@@ -18,10 +18,10 @@ namespace rondo::metrics {
 std::string path_of(std::string_view pattern, int rank);
 
 // Returns the labels that every sample of a file gets, as text: "run=\"train\",team=\"vision\"".
-// labels: "name=value" each. Without `run` among them it is the name of the file up to its
-// last dot, without %r, %p and %h. Where two runs would get the same, because the name has %p or
-// nothing is left of it, the job's number is added. Throws Error(invalid_argument) for a name that
-// Prometheus or Rondo does not allow.
+// labels: "name=value" each. If `run` is not among them, it is the name of the file without .prom,
+// %r, %p and %h. If the name has %p, or nothing is left of it, two runs would get the same, so the
+// job's number is added. Throws Error(invalid_argument) for a name that Prometheus or Rondo does
+// not allow.
 std::string labels_of(std::span<const std::string> labels, std::string_view pattern,
                       std::uint64_t job);
 

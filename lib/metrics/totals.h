@@ -52,7 +52,7 @@ class Names {
   std::set<std::string, std::less<>> named_;
 };
 
-// As the value of a label.
+// Escapes text for the value of a label.
 std::string escaped(std::string_view text);
 
 // Thread-bound. Counters of communicators with the same labels are added up.

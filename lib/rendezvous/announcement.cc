@@ -86,8 +86,8 @@ Liveness liveness_of(const Announcement& announcement) {
   if (!status)
     return ::kill(process, 0) == 0 || errno != ESRCH ? Liveness::unknown : Liveness::gone;
   if (status->state == 'Z' || status->state == 'X') return Liveness::gone;
-  // Another process may have its number by now, or the process has a clock of its own (unshare -T,
-  // restored containers).
+  // The number may belong to another process by now, or the process may have a clock of its own
+  // (unshare -T, restored containers).
   const bool same = std::to_string(status->start_time) == text.substr(first + 1, last - first - 1);
   return same ? Liveness::alive : Liveness::unknown;
 }

@@ -150,7 +150,7 @@ class StoreBoard final : public Board {
     store_.put(key, write_announcement(announcement));
   }
 
-  // A value that stays there is tried until rank 0 has replaced it.
+  // If this fails, later ranks try the old value until rank 0 has replaced it.
   void withdraw() noexcept override {
     try {
       store_.remove(key);

@@ -38,8 +38,8 @@ struct JoinReport {
   std::vector<Doubled> doubled;
   std::vector<Disagreeing> disagreeing;
   std::vector<Turned> turned;
-  std::set<std::string> other_hosts;  // addresses that were turned away, without a job secret
-  bool refused = false;               // all that are missing were turned away because of the secret
+  std::set<std::string> other_hosts;  // addresses turned away because rank 0 has no job secret
+  bool refused = false;               // every missing rank was turned away because of its secret
   std::size_t foreign = 0;            // connections that were not from Rondo
   std::string shortage;  // why rank 0 could not accept connections, the last time, and what to do
 

@@ -49,7 +49,7 @@ class Joiner {
         deadline_(place.deadline),
         board_(board_of(place, options)) {}
 
-  // persistent: again and again until the deadline.
+  // persistent: run() tries until the deadline, else once.
   void fail_with(const engine::Failure& failure, bool persistent) {
     failure_ = failure;
     persistent_ = persistent;
@@ -157,8 +157,8 @@ class Joiner {
     return endpoints;
   }
 
-  // This rank has no job secret and rank 0 is elsewhere. A rank 0 that can be reached hears of it:
-  // it turns the connection away, and says so if it has a secret. It may not listen yet.
+  // Ends the join of a rank that has no job secret, where rank 0 is on another host. Connects to
+  // rank 0 first, which may not listen yet: it turns the connection away and can report this rank.
   [[noreturn]] void give_up(const std::vector<Endpoint>& endpoints, const std::string& why) const {
     const base::TimePoint until = std::min(deadline_, base::after(base::Clock::now(), hint_time));
     bool told = endpoints.empty();
@@ -169,7 +169,7 @@ class Joiner {
     demand_secret(prefix() + ": " + why);
   }
 
-  // False if nobody listens at that host yet.
+  // Returns false if nobody listens there yet.
   bool tell(const Endpoint& endpoint, base::TimePoint until) const {
     std::string obstacle;
     base::FileDescriptor socket = connect_to(
@@ -183,8 +183,8 @@ class Joiner {
     return true;
   }
 
-  // Whether the announcement is another one by now. Where nothing says that its process lives, rank
-  // 0 has some time to come with its own.
+  // Returns whether the announcement is another one by now. If its process is not known to live,
+  // waits a while for the announcement of another rank 0.
   bool changed(std::uint64_t job) {
     const base::TimePoint until =
         std::min(deadline_, base::after(base::Clock::now(), announce_time));

@@ -29,8 +29,7 @@ Listening listen_everywhere(const Options& options);
 // order.
 std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& listeners);
 
-// Returns the board: the file or the store; null for tcp:// and a
-// launcher.
+// Returns the board: the file or the store; null for tcp:// and for a launcher.
 std::unique_ptr<Board> board_of(const Place& place, const Options& options);
 // Returns the URL, or "the program's store", for messages.
 std::string name_of_rendezvous(const Place& place, const Options& options);

@@ -41,7 +41,7 @@ struct OfProcess {
 };
 
 OfProcess& of_process() {
-  // At the end of the process the launcher hears that it ends, but not from a forked child.
+  // At its end the process tells the launcher; a forked child does not.
   static OfProcess& one = []() -> OfProcess& {
     std::atexit([] {
       OfProcess& here = of_process();
@@ -58,7 +58,7 @@ std::unique_lock<std::mutex> enter(OfProcess& here) {
   if (here.process != ::getpid())
     throw Error(
         Errc::rendezvous,
-        "a forked child cannot join by the launcher of its parent: set RONDO_RENDEZVOUS and "
+        "a forked child cannot join through the launcher of its parent: set RONDO_RENDEZVOUS and "
         "RONDO_SECRET");
   return std::unique_lock(here.mutex);
 }
@@ -96,7 +96,7 @@ std::shared_ptr<Meeting> read_meeting(const std::string& text) {
   return meeting;
 }
 
-// The address in messages: one that other hosts know.
+// Returns the address for messages: one that other hosts can reach.
 std::string first_outside(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses)
     for (const Endpoint& endpoint : parse_endpoint(address))

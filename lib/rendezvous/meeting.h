@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the ranks of a job meet that a launcher has started on several hosts, and their secret.
-// Rank 0 chooses both once in the life of its process; the launcher carries them to the others.
-// Later communicators of the processes meet at the same place.
+// The address and the secret of a job that a launcher has started on several hosts. Rank 0 chooses
+// both once in the life of its process, and the launcher carries them to the other ranks. Later
+// communicators of these processes use them again.
 #pragma once
 
 #include <mutex>
@@ -24,9 +24,9 @@ struct Meeting {
   std::timed_mutex turn;                        // of the thread that joins
 };
 
-// Fills in a place that is joined by the launcher: its meeting, its URL and, if it has none, its
-// secret. The first call waits for the launcher and the other ranks, until the place's deadline.
-// Throws Error. Thread-safe.
+// Fills in a place whose address the launcher carries: its meeting, its URL and, if it has none,
+// its secret. The first call waits for the launcher and the other ranks, until the place's
+// deadline. Throws Error. Thread-safe.
 void meet_by_launcher(Place& place, const Options& options);
 
 }  // namespace rondo::rendezvous

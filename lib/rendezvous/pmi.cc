@@ -5,8 +5,8 @@
 //
 //   request = "cmd=" word *(" " name "=" value) LF
 //
-// All can get a value after the barrier that follows its put. The socket may also be that of
-// MPI in this process, so it stays open and nothing is read ahead of an answer.
+// After a barrier every rank can get the values that were put before it. MPI in this process may
+// use the same socket, so the socket stays open, and nothing behind an answer is read.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -43,7 +43,8 @@ using Fields = std::map<std::string, std::string, std::less<>>;
 
 [[noreturn]] void fail(Errc code, const std::string& why) {
   throw Error(code, "the launcher's PMI: " + why +
-                        "; or set RONDO_RENDEZVOUS=tcp://HOST:PORT and RONDO_SECRET on all ranks");
+                        ". To join without PMI, set RONDO_RENDEZVOUS=tcp://HOST:PORT and "
+                        "RONDO_SECRET on all ranks");
 }
 
 Fields parse(std::string_view line) {
@@ -62,7 +63,7 @@ int whole_field(const Fields& fields, std::string_view name, int least, int most
   const auto value =
       found == fields.end() ? std::nullopt : base::parse_whole<std::int32_t>(found->second);
   if (!value || *value < least || *value > most)
-    fail(Errc::rendezvous, fmt::format("{} is not what it must be", name));
+    fail(Errc::rendezvous, fmt::format("it sent no valid {}", name));
   return *value;
 }
 
@@ -97,8 +98,8 @@ class Pmi final : public Exchange {
     request("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", until);
     space_ = value_of(request("cmd=get_my_kvsname", "my_kvsname", until), "kvsname");
   }
-  // A launcher that does not hear this takes the process for one that has crashed. Where MPI runs
-  // in this process over the same socket, it says so itself.
+  // Without this message the launcher takes the process for one that has crashed. If MPI uses the
+  // same socket in this process, MPI sends it.
   ~Pmi() override {
     if (!own_ && mpi_runs()) return;
     const base::TimePoint until = base::after(base::Clock::now(), finalize_time);
@@ -106,7 +107,7 @@ class Pmi final : public Exchange {
       send("cmd=finalize\n", until);
       while (parse(read_line(until))["cmd"] != "finalize_ack") {
       }
-    } catch (const std::exception&) {  // it is gone, or MPI has said so
+    } catch (const std::exception&) {  // the launcher is gone, or MPI has sent it
     }
   }
 
@@ -174,7 +175,7 @@ class Pmi final : public Exchange {
         "value");
   }
 
-  // Once. A barrier that was not passed in time is still to be passed.
+  // Passes the barrier once. After a timeout the next call waits for the same barrier.
   void pass_barrier(base::TimePoint until) {
     if (passed_) return;
     if (!in_barrier_) send("cmd=barrier_in\n", until);
@@ -185,7 +186,7 @@ class Pmi final : public Exchange {
   }
 
   Fields request(const std::string& line, std::string_view answer, base::TimePoint until) {
-    if (lost_step_) fail(Errc::rendezvous, "it did not answer in time before");
+    if (lost_step_) fail(Errc::rendezvous, "it did not answer an earlier request in time");
     send(line + "\n", until);
     Fields fields = parse(read_line(until));
     check(fields, answer);
@@ -226,7 +227,7 @@ class Pmi final : public Exchange {
         unread_.erase(0, end + 1);
         return line;
       }
-      if (unread_.size() > most_line_bytes) gone("its line has no end");
+      if (unread_.size() > most_line_bytes) gone("it sent a line without an end");
       if (!wait_for(socket_, POLLIN, until)) late();
       std::array<char, 1024> bytes;
       const ssize_t count = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -238,7 +239,7 @@ class Pmi final : public Exchange {
 
   [[noreturn]] static void gone(const std::string& why) {
     fail(Errc::rendezvous,
-         why + ". An earlier program of this rank may have used it up, or MPI_Finalize");
+         why + ". An earlier program of this rank, or MPI_Finalize, may have ended the connection");
   }
   // A late answer would be taken for that of the next request.
   [[noreturn]] void late() {
@@ -251,12 +252,12 @@ class Pmi final : public Exchange {
              : "it did not answer in time");
   }
 
-  base::FileDescriptor own_;  // that of PMI_PORT
-  int socket_ = -1;           // that one, or PMI_FD
+  base::FileDescriptor own_;  // connected to PMI_PORT
+  int socket_ = -1;           // that of own_, or PMI_FD
   std::string unread_;
   std::string space_;
   std::optional<RanksOfExchange> ranks_;
-  std::size_t put_ = 0;  // parts of the text, and how many they are
+  std::size_t put_ = 0;  // values put so far: the parts of the text, then their number
   bool in_barrier_ = false, passed_ = false, lost_step_ = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The client of PMIx, out of the library that is installed beside the launcher. It is looked up at
-// run time. The types are those of the standard, versions 2 to 5, as far as they are needed.
+// A client of PMIx. Its library comes with the launcher and is looked up at run time. The types are
+// those of the standard, versions 2 to 5, as far as they are needed.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -67,7 +67,8 @@ std::optional<Library> find_library() {
 
 [[noreturn]] void fail(Errc code, const std::string& why) {
   throw Error(code, "the launcher's PMIx: " + why +
-                        "; or set RONDO_RENDEZVOUS=tcp://HOST:PORT and RONDO_SECRET on all ranks");
+                        ". To join without PMIx, set RONDO_RENDEZVOUS=tcp://HOST:PORT and "
+                        "RONDO_SECRET on all ranks");
 }
 
 class Pmix final : public Exchange {
@@ -89,8 +90,8 @@ class Pmix final : public Exchange {
       fail(Errc::rendezvous, fmt::format("PMIx_Commit returned {}", status));
   }
 
-  // The local server asks that of rank 0, which waits until the text is there, or says that it is
-  // not. An answer may still come when the time is over.
+  // The local server asks the server of rank 0, which waits for the text or says that there is none
+  // yet. An answer may still come after `until`.
   std::string take(base::TimePoint until) override {
     Process root = own_;
     root.rank = 0;
@@ -98,7 +99,7 @@ class Pmix final : public Exchange {
     while (text_.empty()) {
       if (base::Clock::now() >= until)
         fail(Errc::deadline_exceeded,
-             fmt::format("rank 0 has not put its address there in time: it must connect, and "
+             fmt::format("rank 0 has not given its address in time: it must connect, and "
                          "RONDO_RENDEZVOUS and RONDO_SECRET must be set on all ranks or on none{}",
                          status_ == 0 ? "" : fmt::format(" (PMIx_Get_nb: {})", status_)));
       if (!pending_) {
@@ -145,7 +146,7 @@ bool has_pmix() {
 
 std::unique_ptr<Exchange> open_pmix() {
   const auto library = pmix::find_library();
-  if (!library) pmix::fail(Errc::unsupported, "libpmix.so.2 is not there");
+  if (!library) pmix::fail(Errc::unsupported, "there is no usable libpmix.so.2");
   return std::make_unique<pmix::Pmix>(*library);
 }
 

@@ -139,8 +139,8 @@ class RankZero {
     return std::min(until, end_of_refused());
   }
 
-  // When all ranks that are missing have been turned away because of the secret, and none of them
-  // has come back for a while, which is long enough for one with the right secret to come instead.
+  // Returns when the join ends because every missing rank was turned away for its secret. Until
+  // then one with the right secret can come instead.
   base::TimePoint end_of_refused() const {
     std::optional<base::TimePoint> last;
     for (std::uint32_t rank = 1; rank < by_rank_.size(); ++rank) {
@@ -325,7 +325,7 @@ class RankZero {
     turn_away(joiner, joiner.handshake.why());
   }
 
-  // A rank that was refused ends with an error: perhaps it does not come again.
+  // A rank that was refused ends with an error and may not come again.
   void note_refused(const JoiningRank& joiner) {
     if (joiner.rank() < by_rank_.size()) refused_[joiner.rank()] = base::Clock::now();
     log_.line(base::LogLevel::warning,
@@ -398,7 +398,7 @@ class RankZero {
       when = "and no longer can";
     } else if (base::Clock::now() >= end_of_refused()) {
       report_.refused = true;
-      when = "and no longer can: those that are missing did not prove the secret";
+      when = "and no longer can: the missing ranks did not prove the secret";
     } else if (base::Clock::now() < deadline_) {
       const auto first = std::ranges::min_element(joiners_, {}, &JoiningRank::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());

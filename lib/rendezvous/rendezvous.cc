@@ -27,7 +27,7 @@ std::uint64_t fresh_job() {
 
 namespace {
 
-// If the program interrupts it, rank 0 hears why, unless it is not there yet.
+// If the program interrupts the join, tells rank 0 why, if rank 0 can be found.
 JoinResult join_or_give_up(const Place& place, const Options& options,
                            const transports::Blob& record) {
   try {
@@ -54,13 +54,13 @@ Joined join(const Place& place, const Options& options, const transports::Blob& 
                                             " bytes: at most " + std::to_string(most_record_bytes) +
                                             " are possible");
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
-  // Threads that connect at once would take each other's ranks.
+  // Threads that join at the same time would take each other's ranks.
   std::unique_lock<std::timed_mutex> turn;
   if (place.meeting) {
     turn = std::unique_lock(place.meeting->turn, std::defer_lock);
     if (!turn.try_lock_until(place.deadline))
       throw Error(Errc::deadline_exceeded, "another thread of rank " + std::to_string(place.rank) +
-                                               " was joining all the time");
+                                               " was joining until the deadline");
   }
   JoinResult result = place.rank == 0 ? accept_all_ranks(place, options, record)
                                       : join_or_give_up(place, options, record);

@@ -36,7 +36,7 @@ struct Place {
   int rank = 0;
   int size = 1;
   std::string url;  // tcp:// or file://; empty with a store or when alone
-  // A launcher's variables gave the URL, and other hosts may call rank 0's host by another name.
+  // A launcher's variables gave the URL, and other hosts may have another name for rank 0's host.
   bool from_several_hosts = false;
   std::string secret;           // the job's; if none is set: that of this user on this host
   bool this_host_only = false;  // other hosts cannot know the secret
@@ -58,8 +58,8 @@ struct Place {
   base::Protection between_hosts = base::Protection::headers;
   bool protect_all = false;  // for tests: protect connections within a host as well
 
-  // Rank 0: how long it waits for ranks that were turned away because of the secret. A stranger
-  // that claims to be all ranks can end a join after this time.
+  // How long rank 0 waits for missing ranks that were all turned away because of the secret. A
+  // stranger that claims to be all of them can end a join after this time.
   milliseconds refused_grace{60'000};
 
   int rank_outside(int of) const noexcept {

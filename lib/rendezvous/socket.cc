@@ -92,8 +92,7 @@ base::FileDescriptor try_listen_in_range(Endpoint endpoint, std::uint16_t first,
 std::string remedy_of(int error, const Endpoint& endpoint) {
   if (error == EADDRINUSE)
     return "; another rank 0 or another program uses it (ss -ltnp names it): take another port, "
-           "the "
-           "same on all ranks: RONDO_RENDEZVOUS=tcp://HOST:PORT, or the launcher's MASTER_PORT";
+           "the same on all ranks: RONDO_RENDEZVOUS=tcp://HOST:PORT, or the launcher's MASTER_PORT";
   if (error == EACCES && endpoint.port() != 0 && endpoint.port() < 1024)
     return "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a port from 1024 on";
   return base::remedy_of_shortage(error);

@@ -90,8 +90,8 @@ long integer_from(std::string_view name, py::handle value, long least, long most
   return number;
 }
 
-// Python runs handlers of signals on its main thread alone. The error that one raises stays set
-// until connect() or split() has ended.
+// Runs Python's handlers of signals, which Python does on its main thread only. An error that one
+// raises stays set until connect() or split() has ended.
 int handler_raises(void*) {
   if (::gettid() != ::getpid()) return 0;
   const py::gil_scoped_acquire locked;

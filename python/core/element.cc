@@ -40,8 +40,8 @@ int index_of(py::handle object, std::span<const char* const> names, const char* 
   refuse(py::str("{!r} is no {}; possible are: {}").format(object, what, possible));
 }
 
-// "float32" for numpy.float32, numpy.dtype("f4"), torch.float32 and their names. Empty for what has
-// no such name, and for names that NumPy and torch give to different types.
+// Returns "float32" for numpy.float32, numpy.dtype("f4"), torch.float32 and their names. Empty if
+// there is no such name, or if NumPy and torch give it to different types.
 std::string type_name(py::handle object) {
   if (PyLong_Check(object.ptr())) return {};
   py::object name = py::reinterpret_borrow<py::object>(object);

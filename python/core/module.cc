@@ -153,7 +153,7 @@ bool wait(Work& work, py::handle timeout) {
   return work.wait(std::chrono::milliseconds{milliseconds_from(timeout, "timeout")});
 }
 
-// A thread of the event loop's executor waits.
+// Lets a thread of the event loop's executor wait.
 py::object await(const py::object& work) {
   const py::object loop = py::module_::import("asyncio").attr("get_running_loop")();
   return loop.attr("run_in_executor")(py::none(), work.attr("wait")).attr("__await__")();
@@ -174,7 +174,7 @@ void define_work(py::module_& module) {
            "operation meanwhile.")
       .def("__await__", &await,
            "__await__()\n\n"
-           "`await work` waits as wait() does, in a coroutine of asyncio: others run meanwhile.")
+           "`await work` waits like wait(), in a coroutine of asyncio. Others run meanwhile.")
       .def_property_readonly("done", &Work::done,
                              "Whether the operation has ended, also with an error.")
       .def_property_readonly("source", &Work::source,

@@ -42,8 +42,8 @@ std::string instead_of(py::handle object) {
   if (!is_contiguous)
     refuse(where + " is not contiguous in C order: give " +
            (access == Access::read ? "numpy.ascontiguousarray(" + name + ")"
-                                   : "copy = numpy.ascontiguousarray(" + name + "), then write " +
-                                         name + "[...] = copy"));
+                                   : "copy = numpy.ascontiguousarray(" + name +
+                                         "), and after the call write " + name + "[...] = copy"));
   if (is_scalar)
     refuse(where + " is a " + type + ", which cannot change: give numpy.array() of it");
   refuse(where + " is read-only: an output needs a writable buffer");
@@ -81,7 +81,7 @@ View::View(py::handle object, const char* operation, const char* argument, Acces
   if (has_format && buffer_.format != nullptr && has_objects(buffer_.format)) {
     PyBuffer_Release(&buffer_);
     refuse(where() +
-           " has Python objects as items, which mean nothing to other ranks: give numbers, or "
+           " has Python objects as items, which have no meaning on other ranks: give numbers, or "
            "the bytes of pickle.dumps()");
   }
   const auto bytes = static_cast<std::size_t>(buffer_.len),

@@ -36,8 +36,8 @@ class Communicator:
 
     **Waiting**: an operation returns when it is done. With wait=False it returns at once, and
     Work.wait(), or `await work` in a coroutine, waits. Every operation takes the keyword arguments
-    of Call. Python's lock is free while an operation runs. A signal, as Ctrl-C, ends the waiting and
-    not the operation.
+    of Call. Python's lock is free while an operation runs. A signal such as Ctrl-C ends the waiting
+    and not the operation.
 
     **Errors**: InvalidArgumentError for arguments that cannot be: nothing was started. Any other
     Error when the operation fails: from the call, or from Work.wait() with wait=False.
@@ -316,7 +316,8 @@ def connect(
     rank, size: this rank from 0, and how many there are.
     rendezvous: "tcp://host:port" (rank 0 listens there), "file:///path" or "env://".
     store: the program's own key-value store, used instead of the rendezvous.
-    secret: the job secret, the same on all ranks. Needed between hosts or users.
+    secret: the job secret, the same on all ranks. Needed between hosts or users, unless the launcher
+    carries one.
     connect_deadline, deadline: seconds for this call (30), and for each operation (300).
     transports, interfaces: those that are allowed: "shm,tcp", ["eth0", "10.0.0.0/8"].
     connections: TCP connections between two interfaces, 1 to 16.
@@ -335,7 +336,7 @@ def connect(
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have
     not come), InvalidArgumentError, MismatchError, UnsupportedError, PeerLostError or
-    SystemFailureError, on every rank with one cause. A signal, as Ctrl-C, ends the call, and the ranks
-    that have met this one get AbortedError.
+    SystemFailureError, on every rank with one cause. A signal such as Ctrl-C ends the call, and the
+    ranks that it has reached get AbortedError.
     """
     return Communicator(_core.connect(dict(locals())))

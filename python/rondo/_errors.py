@@ -20,8 +20,8 @@ class Error(RuntimeError):
     code: ClassVar[str] = "error"
     """The name of the code, as in rondo/error.h."""
 
-    # Unpickling exceptions with their attributes (tblib, so Dask) calls the class's __new__. That
-    # of RuntimeError, which it finds first, refuses classes that are also an OSError.
+    # tblib, and so Dask, unpickles exceptions by calling the __new__ of their class. That of
+    # RuntimeError, which comes first, refuses classes that are also an OSError.
     def __new__(cls, *arguments: object) -> Self:
         base: type[Exception] = OSError if issubclass(cls, OSError) else RuntimeError
         return base.__new__(cls, *arguments)

@@ -8,7 +8,7 @@ would hide its cause, so the module imports nothing; register() does.
 
 def register() -> None:
     """Registers the backend. If it was built for another version of torch, or without torch, it is not
-    available, and to make a group with it raises an ImportError that says so."""
+    available, and making a group with it raises an ImportError with the reason and the remedy."""
     import torch
     import torch.distributed as dist
 
@@ -30,7 +30,7 @@ def register() -> None:
                 "--no-deps --force-reinstall ./python` in Rondo's sources"
             )
 
-        # torch asks here too whether the backend is available: known, but not in the list, means no.
+        # A backend that is registered, but not in this list, is not available to torch.
         dist.Backend.register_backend("rondo", refuse, extended_api=True, devices=["cpu", "cuda"])
         dist.Backend.backend_list.remove("rondo")
         return

@@ -42,8 +42,9 @@ class DType(enum.IntEnum):
 class ReduceOp(enum.IntEnum):
     """What a reduction does, with the numbers of rondo::ReduceOp.
 
-    MEAN is the sum divided once by the number of ranks; of integers it is exact, rounded towards
-    zero. MIN and MAX propagate NaN. Integer sums and products wrap. The bit operations are for integers only.
+    MEAN is the sum divided once by the number of ranks. The mean of integers is exact, rounded
+    towards zero. MIN and MAX propagate NaN. Integer sums and products wrap. The bit operations are for
+    integers only.
     """
 
     SUM = 0
@@ -85,9 +86,9 @@ class Call(TypedDict, total=False):
     wait: bool
     """False: start the operation and return at once. Default: True."""
     dtype: DTypeLike | None
-    """What the items of the buffers mean, if their format does not say it: "bf16" in uint16. Also by
-    the names and types of NumPy and torch ("bfloat16", torch.bfloat16), but not by NumPy's codes: "i8"
-    has 8 bits here. Items have as many bytes as the type, or one (a bytearray of floats)."""
+    """What the items of the buffers mean, if their format does not say it: "bf16" in uint16. Takes the
+    names and types of NumPy and torch too ("bfloat16", torch.bfloat16), but not NumPy's codes: "i8" has
+    8 bits here. Items have as many bytes as the type, or one (a bytearray of floats)."""
     deadline: float | None
     """Seconds for the whole operation. Default: that of the communicator."""
     urgent: bool

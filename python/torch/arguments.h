@@ -16,8 +16,8 @@
 
 namespace rondo::python {
 
-// A timeout as Rondo takes it. A year is as good as for ever. Negative is what becomes in torch of
-// a timedelta that is too long for its clock, such as timedelta.max.
+// Returns a timeout as Rondo takes it, a year at most. torch makes a negative number of a timedelta
+// that is too long for its clock, such as timedelta.max.
 inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
   constexpr std::chrono::milliseconds longest = std::chrono::hours{24 * 365};
   if (timeout.count() < 0) return longest;

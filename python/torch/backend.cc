@@ -104,7 +104,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(
   });
 }
 
-// The options are a copy of those of one of the merged groups: their global ranks do not hold here.
+// The options are a copy of those of one merged group, whose global ranks do not hold here.
 c10::intrusive_ptr<c10d::Backend> Backend::merge(
     const c10::intrusive_ptr<c10d::Store>& store,
     const c10::intrusive_ptr<c10d::Backend::Options>& opts, const int& rank, const int& size) {

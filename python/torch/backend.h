@@ -3,8 +3,8 @@
 // Rondo as a backend of torch.distributed.
 //
 // A call takes one of three ways:
-//   lean    blocking, nobody profiles, on the CPU: on the caller's thread, without a Work, or with
-//           one that has ended, for torch's flight recorder
+//   lean    blocking, nobody profiles, on the CPU: on the caller's thread, without a Work, or
+//           with one that has ended where torch's flight recorder asks for it
 //   inline  blocking otherwise: the same inside a Work, which has the profiler's events and keeps
 //           tensors on a GPU
 //   async   the operations start; the Work completes also when nobody waits for it
@@ -86,8 +86,8 @@ class Backend final : public c10d::Backend {
   const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }
   // For DDP, which takes the buckets of complex gradients for twice as many real numbers.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-  // Memory that ranks of one host reach directly, or of a GPU. It may outlive the group. Ordinary
-  // memory where there is no more of it, or once the tensor has grown: operations then copy.
+  // Returns memory that ranks of one host reach directly, or of a GPU. It may outlive the group. If
+  // there is no more of it, or the tensor has grown, it is ordinary memory: operations then copy.
   at::Tensor allocate(std::int64_t size, const at::TensorOptions& options);
   void shutdown() override {
     session_->close();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tells torch's flight recorder which operations have succeeded: the others are those that hang.
+// Tells torch's flight recorder which operations have succeeded, so that it shows which hang.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class Completions {
   std::atomic<bool> wanted_{false};
 };
 
-// A blocking call that has returned, for those who look at its Work afterwards. Thread-safe.
+// The Work of a blocking call that has returned, for hooks that look at it afterwards. Thread-safe.
 class FinishedWork final : public c10d::Work {
  public:
   FinishedWork(int rank, c10d::OpType type, std::uint64_t sequence)

@@ -11,8 +11,8 @@
 
 namespace rondo::python {
 
-// The type in which tensors move. Complex numbers move as two real ones, types that Rondo cannot
-// reduce as integers of their width.
+// Returns the type in which a tensor moves. Complex numbers move as two real ones, types that Rondo
+// cannot reduce as integers of their width.
 inline DType moved_type(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kDouble:

@@ -86,7 +86,7 @@ class GroupSession {
       fail(error.what(), error.code());
     }
   }
-  // As use(), for a function that waits for operations.
+  // Like use(), for a function that waits for operations.
   template <class Function>
   auto use_asleep(const Function& function) {
     struct Sleep {
@@ -111,8 +111,8 @@ class GroupSession {
   bool await(const rondo::Work& work, TimePoint until) {
     return drive(work, until, [&](TimePoint::duration time) { return work.wait_for(time); });
   }
-  // Throws what a handler of a signal raises, and ends the operations of all ranks: it is not known
-  // whether this one will make the calls that they wait for.
+  // Throws what a handler of a signal raises. Before that it ends the operations of all ranks: this
+  // rank may never make the calls that they wait for.
   void run_handlers() {
     try {
       run_signal_handlers();
@@ -234,7 +234,7 @@ class GroupSession {
     }
     for (const rondo::Work& work : last) await_aborted(work);
   }
-  // Without a look for signals.
+  // Does not look for signals.
   void await_aborted(const rondo::Work& work) {
     while (!drive(work, std::chrono::steady_clock::now(),
                   [&](TimePoint::duration) { return work.wait_for(signal_interval); })) {
@@ -293,7 +293,7 @@ class GroupSession {
   std::shared_mutex gate_;
   std::mutex starting_, closing_;
   std::thread::id last_starter_;  // guarded by starting_
-  std::atomic<int> starters_{0};  // how often the calls came from another thread than before
+  std::atomic<int> starters_{0};  // how often a call came from another thread than the one before
   std::mutex relied_on_mutex_;
   std::vector<rondo::Work> relied_on_;  // streams have joined them
   Norms norms_;  // before the communicator, which tells its layers when it ends

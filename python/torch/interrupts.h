@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ctrl-C while the main thread sleeps where it cannot look for signals: in a future of torch, as in
-// the backward pass of DDP, or in a batch norm layer. Only the end of the operation wakes it.
+// Handles Ctrl-C while the main thread sleeps where it cannot look for signals: in a future of
+// torch, as in the backward pass of DDP, or in a batch norm layer. Only the end of the operation
+// wakes it.
 #pragma once
 
 #include <semaphore.h>
@@ -20,12 +21,12 @@
 
 namespace rondo::python {
 
-// A thread that calls end_operations() if Python, on Ctrl-C, would raise KeyboardInterrupt and has
-// not come to it within a tenth of a second. It hears of the signal from a handler in front of
-// Python's. A program with a handler of its own is left alone. Thread-safe.
+// A thread that calls end_operations() after Ctrl-C, if Python has not run its handler within a
+// tenth of a second and would raise KeyboardInterrupt. A handler of SIGINT in front of Python's
+// tells this thread. A program with a handler of its own is left alone. Thread-safe.
 class Interrupts {
  public:
-  // To be called before such a sleep. Python may have set its handler anew since the last time.
+  // To be called before each such sleep: Python may have set its handler again since the last one.
   static void watch(void (*end_operations)()) {
     of_this_process<Interrupts>().install(end_operations);
   }
@@ -91,7 +92,7 @@ class Interrupts {
       if (sleeps && raises()) end_operations();
     }
   }
-  // Python calls it on the main thread before it goes on, and the handlers of signals with it.
+  // Python calls it on the main thread when it runs the handlers of signals.
   static int python_runs(void* self) {
     Interrupts& own = *static_cast<Interrupts*>(self);
     {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals of Python, as Ctrl-C, while its main thread waits for other ranks in C++. Python's C
-// handler only notes them: their handlers run where the main thread asks for it.
+// Signals of Python, such as Ctrl-C, while its main thread waits for other ranks in C++. Python's C
+// handler only notes a signal. Its handler in Python runs when the main thread asks for it.
 #pragma once
 
 #include <torch/csrc/Exceptions.h>
@@ -15,7 +15,7 @@
 
 namespace rondo::python {
 
-// Waits look so often whether there is a signal.
+// How often a wait looks for signals.
 inline constexpr std::chrono::milliseconds signal_interval{50};
 
 // Runs Python's handlers of the signals that have come, if this is the main thread. Throws what one
@@ -31,7 +31,8 @@ inline std::string name_of(const py::error_already_set& error) {
   return py::cast<std::string>(error.type().attr("__name__"));
 }
 
-// Raised by a handler on this thread below Rondo, which passes only errors of its own.
+// The exception that a handler has raised on this thread below Rondo, which passes only errors of
+// its own.
 inline std::exception_ptr& raised_below() {
   static thread_local std::exception_ptr raised;
   return raised;
@@ -58,8 +59,9 @@ auto interruptible(const Function& function) {
   }
 }
 
-// Ctrl-C has ended an operation: KeyboardInterrupt on the main thread, a DistBackendError elsewhere
-// and in later calls. torch asks for the type where Python is to get the exception.
+// The error of an operation that Ctrl-C has ended: KeyboardInterrupt on the main thread, a
+// DistBackendError elsewhere and in later calls. torch asks for the type when it raises it in
+// Python.
 class Interrupted final : public torch::PyTorchError {
  public:
   using PyTorchError::PyTorchError;

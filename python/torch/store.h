@@ -23,14 +23,14 @@
 
 namespace rondo::python {
 
-// Waits for a key of torch's store. False: it has not come by then. Calls look(), which may throw,
-// ten times a second.
+// Waits for a key of torch's store. Returns false if it is not there by `until`. Calls look(),
+// which may throw, ten times a second.
 template <class Look>
 bool await_key(c10d::Store& store, const std::string& key,
                std::chrono::steady_clock::time_point until, const Look& look) {
   using std::chrono::milliseconds, std::chrono::steady_clock;
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
-  // It looks at its file in turns too, but keeps a timeout only to the second.
+  // FileStore polls its file as well, but rounds a timeout to seconds.
   const bool is_file =
       prefixed != nullptr &&
       dynamic_cast<c10d::FileStore*>(prefixed->getUnderlyingNonPrefixStore().get()) != nullptr;
@@ -62,23 +62,22 @@ class TorchStore final : public Store {
   std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override {
     const std::string name(key);
     const auto look = [] {
-      if (handler_raises()) throw Error(Errc::aborted, "the program interrupted it");
+      if (handler_raises()) throw Error(Errc::aborted, "the program ended the call, as on Ctrl-C");
     };
     if (!await_key(*store_, name, deadline, look))
       throw Error(Errc::deadline_exceeded,
                   "no rank has written " + name + " to the store of torch");
     return store_->get_to_str(name);
   }
-  // All ranks have come: what follows makes a secret of its own.
+  // All ranks have come; the next group makes a secret of its own.
   void remove(std::string_view key) override {
     store_->deleteKey(std::string(key));
     store_->deleteKey(secret_key);
   }
 
-  // Returns a secret that all ranks of the group get: the first one makes it. As safe as the store,
-  // which has no authentication. A rank that died while it joined leaves its secret, and the ranks
-  // that come in its place use that.
-  // A store written in Python may lack the call that this needs: there rank 0 makes it.
+  // Returns the secret of the group, which its first rank makes. It is as safe as the store, which
+  // has no authentication. A rank that dies while it joins leaves the secret, and later ranks use
+  // it. A store written in Python may lack compareSet(): there rank 0 makes the secret.
   std::string secret(int rank, std::chrono::steady_clock::time_point deadline) {
     std::array<unsigned char, 32> random{};
     TORCH_CHECK(::RAND_bytes(random.data(), static_cast<int>(random.size())) == 1,
@@ -95,9 +94,9 @@ class TorchStore final : public Store {
     }
   }
 
-  // At the end of the default group. torch's store may run in rank 0's process, and then it ends
-  // with that rank's group. A rank that went on to its next group at once would meet there and lose
-  // it, so the others see it end first, or wait for a moment where it lives on.
+  // Called at the end of the default group. torch's store may run in rank 0's process, and ends
+  // with that rank's group. A rank that makes its next group before that would join in a store that
+  // ends. So ranks other than 0 wait for the end of the store, or for a moment where it lives on.
   void leave(int rank) noexcept {
     const char* const of_agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
     auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store_.get());

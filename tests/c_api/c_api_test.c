@@ -562,7 +562,7 @@ static void interrupted_by_the_program(const char* url) {
     options.interrupted_context = &asked;
     rondo_communicator* communicator = NULL;
     CHECK(rondo_connect(&options, &communicator) == RONDO_ABORTED && communicator == NULL);
-    CHECK(asked == 3 && strstr(rondo_message(), "the program interrupted it") != NULL);
+    CHECK(asked == 3 && strstr(rondo_message(), "the program ended the call, as on Ctrl-C") != NULL);
   }
 }
 

@@ -25,7 +25,7 @@ struct Fault {
 constexpr Fault faults[] = {
     {"kill", SIGKILL, "peer_lost", "lost rank N at "},
     {"stop", SIGSTOP, "deadline_exceeded",
-     "rank N does not answer (stopped, unreachable, or its link is full)"},
+     "rank N does not answer (stopped, unreachable, or behind a full link)"},
     {"leave", 0, "peer_left", "rank N has left: "},
     {"abort", 0, "aborted", "rank N called abort: "},
     {"throw", 0, "peer_left", "rank N has left: "},

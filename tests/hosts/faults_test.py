@@ -71,7 +71,7 @@ class Vanished(FaultCase):
         elif own:
             self.assertRegex(own, rf"rank 0 does not answer|rank {victim} lost rank \d at")
         for ending in endings.values():
-            self.assertRegex(ending, rf"rank {victim} does not answer \(stopped, unreachable, or its link is full\)|"
+            self.assertRegex(ending, rf"rank {victim} does not answer \(stopped, unreachable, or behind a full link\)|"
                                      rf"(rank \d )?lost rank {victim} at 10\.77\.0\.{victim + 1}:")
 
 
@@ -177,11 +177,11 @@ class NoDeadline(Vanished):
 @unittest.skipUnless(all_cases(), "it takes seconds until large segments count as lost: RONDO_TEST_CASES=all")
 class BlackHole(FaultCase):
     def test_a_path_that_drops_large_packets(self):
-        """The hosts have jumbo frames, and what is between them has not."""
+        """The hosts have jumbo frames, and the network between them does not."""
         with Network(2, ["1gbit"]) as network:
             for host in network.hosts:  # without GSO, whose packets any veth takes
                 host.set_up("ip", ["link set eth0 mtu 9000 gso_max_segs 1"])
-            hole = r"10\.77\.0\.\d -> 10\.77\.0\.\d \(eth0\): large segments \(8\d\d\d bytes\) get lost for \d+ s, while small ones arrive.*tcp_mtu_probing"
+            hole = r"10\.77\.0\.\d -> 10\.77\.0\.\d \(eth0\): large segments \(8\d\d\d bytes\) have been lost for \d+ s, while small ones arrive.*tcp_mtu_probing"
             for measure in "10":
                 with self.subTest(measure=measure), \
                         Job(network, by_host(2, 1), [program(1), "run", 1, 0, MIB], RONDO_MEASURE=measure, RONDO_ALGORITHM="star") as job:

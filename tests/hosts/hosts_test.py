@@ -89,7 +89,7 @@ class Bench(HostCase):
             self.assertEqual(json.loads(path.read_text())["ranks"], 2)
 
     def test_clocks_of_one_host_that_differ(self):
-        """Containers may have time namespaces of their own, as restored ones have."""
+        """Containers may have time namespaces of their own, for example after a restore."""
         shifted = ["unshare", "-T", "--monotonic", "1000000"]
         if self.network.hosts[0].run([*shifted, "true"]).returncode != 0:
             self.skipTest("there can be no time namespaces here")
@@ -175,7 +175,7 @@ class Secrets(HostCase):
     def test_no_host_has_one(self):
         first, second = self.join({0: None, 1: None})
         self.assertIn("missing: rank 1", first)
-        # It hears of rank 1 at once, and not at the deadline alone.
+        # Rank 0 hears of rank 1 at once, not only at the deadline.
         self.assertIn("rank 0 turned away a connection from 10.77.0.2: it is on another host", first)
         self.assertIn("set RONDO_SECRET to the same text on all ranks", second)
 

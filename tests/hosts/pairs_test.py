@@ -74,8 +74,8 @@ class Eight(unittest.TestCase):
         self.assertEqual(far["from"]["out"], 7)
         self.assertGreater(far["from"]["value"], 2000)
         self.assertLess(far["from"]["value"], 3000)
-        # The wire of the far host is a process, so its bandwidth depends on what else runs here. It
-        # loses what it cannot carry, and the slow host what others send before they know its rate.
+        # The wire of the far host is a process, so its bandwidth depends on what else runs here. This
+        # wire loses what it cannot carry. The slow host loses what others send before they know its rate.
         for quantity, kind, *ends in list(named):
             if (quantity == "bandwidth" and FAR in ends) or (quantity == "resent" and {FAR, SLOW} & set(ends)):
                 del named[(quantity, kind, *ends)]
@@ -162,8 +162,8 @@ class Four(unittest.TestCase):
         self.assertIn("# bandwidth (GB/s)", output)
 
     def test_a_link_that_loses_packets(self):
-        # Each 64th packet: its identification ends in these bits. The first reply of a connection has 0.
-        # GSO would hand over many of them as one.
+        # Loses each 64th packet: the one whose identification ends in these bits. The first reply of a
+        # connection has 0. GSO would hand over many packets as one.
         self.network.hosts[1].set_up("ip", ["link set eth0 gso_max_segs 1"])
         self.network.lose(1, f"u16 1 0x003f at 4 match ip dst {self.network.hosts[2].address()}/32")
         record, output = self.run_pairs(0)

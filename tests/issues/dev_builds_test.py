@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build folders of ./dev that are not as the command needs them. Usage: dev_builds_test.py SOURCE MESON"""
+"""Commands of ./dev whose build folder is out of date or in use. Usage: dev_builds_test.py SOURCE MESON"""
 
 import fcntl
 import os
@@ -68,7 +68,7 @@ class DevTest(InSmallTree):
         self.assertNotIn("-Dtests", self.dev_test().stderr)
 
     def test_nothing_is_built_beside_tests(self):
-        """Whatever command would build, and in whatever folder."""
+        """Every command that builds is refused, in each build folder."""
         for folder, commands in ("build", ["build", "bench", "demo", "compare", "hosts", "rdma", "gpu", "test", "unprivileged"]), ("build-asan", ["fuzz", "sanitize"]):
             (self.tree / folder).mkdir()
             with open(self.tree / folder / ".tests.lock", "w") as lock:

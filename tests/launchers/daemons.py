@@ -27,7 +27,7 @@ MaxStartups 100
 AcceptEnv {MARK}
 SetEnv PATH={{programs}}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 """
-# The mark is for the test: it finds what a launcher has started. Nothing else is passed on.
+# The test finds what a launcher has started by the mark. Nothing else is passed on.
 SSH_CONFIG = f"""\
 Host *
   IdentityFile /etc/ssh/user_key
@@ -63,8 +63,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=YES State
 
 
 def lacks_root() -> str:
-    """Why there can be no daemons here, or nothing. Root of a user namespace has no other users, as whom
-    they run in part."""
+    """Returns why there can be no daemons here, or nothing. Some of them run as other users, which root
+    of a user namespace does not have."""
     if os.geteuid() == 0 and int(pathlib.Path("/proc/self/uid_map").read_text().split()[2]) >= 1 << 16:
         return ""
     return "daemons of a host (sshd, slurmd, munged) need the machine's root"

@@ -65,7 +65,7 @@ class Containerfile(unittest.TestCase):
 
 
     def test_what_git_ignores_stays_out(self):
-        """Builds of this machine have gigabytes."""
+        """The builds of a machine have gigabytes."""
         left_out = {line.strip("/") for line in (ROOT / ".dockerignore").read_text().split()}
         ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
         self.assertLessEqual({".git"} | ignored, {line.removeprefix("**/") for line in left_out})

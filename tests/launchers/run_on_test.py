@@ -10,11 +10,11 @@ from stage import EXAMPLES, on
 
 
 class Ends:
-    """How programs begin and end that are not ranks of Rondo. loop(program, variables) starts one on each
-    of three hosts."""
+    """The begin and the end of programs that are not ranks of Rondo. loop(program, variables) starts one
+    on each of three hosts."""
 
     def test_variables_of_rondo_are_passed_on(self):
-        """But for those that the script sets itself."""
+        """Programs get the RONDO_* of the script's environment, except those that it sets itself."""
         words = 'echo "$RONDO_RANK of $RONDO_SIZE: $RONDO_ALGORITHM"; test "$RONDO_SECRET" != "mine" -a -z "$RONDO_SECRET_FILE"'
         with self.loop("sh", "-c", words, RONDO_ALGORITHM="it's\n\"ring\" $HOME", RONDO_RANK="7", RONDO_SECRET="mine",
                        RONDO_SECRET_FILE="/no/such/file") as run:
@@ -23,7 +23,7 @@ class Ends:
                 self.assertIn(f"{rank} of 3: it's\n\"ring\" $HOME\n", run.output)
 
     def test_its_end_ends_silent_programs(self):
-        """Also one that stays when it is asked to end, and what a program has started."""
+        """A program that ignores SIGTERM ends too, and so does what a program has started."""
         for number, program in drawn_of([(signal.SIGINT, "sleep 1000; true"), (signal.SIGTERM, "trap '' TERM; sleep 1000; sleep 1000"),
                                          (signal.SIGHUP, "exec sleep 1000"), (signal.SIGKILL, "sleep 1000 & wait")]):
             with self.subTest(number=number), self.loop("sh", "-c", f"echo started; {program}") as run:
@@ -79,11 +79,11 @@ class Silent(Ends, Loop):
 
 class Names(Loop):
     def test_two_ranks_on_the_first_host(self):
-        """The second finds rank 0 at the loopback address that their host's name has there."""
+        """The second rank finds rank 0 at the loopback address that the name of its host has there."""
         self.check_run(self.loop(*QUICK, hosts="node0,node0,node1"), 3)
 
     def test_localhost_on_the_first_host(self):
-        """As in a file of variables that names rank 0 on all hosts but its own."""
+        """Rank 0 calls its own host localhost, and the other hosts call it by its name."""
         run = self.stage.run()
         for rank, address in enumerate(("localhost", "node0")):
             run.start(on(f"node{rank}", QUICK), RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR=address, MASTER_PORT="29500",

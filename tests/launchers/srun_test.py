@@ -102,7 +102,7 @@ dist.destroy_process_group()
 """
 
     def test_the_lines_of_the_page(self):
-        """Those of docs/launchers.md for PyTorch under srun, in an allocation of two nodes."""
+        """The lines of docs/launchers.md for PyTorch under srun, in an allocation of two nodes."""
         found = subprocess.run(FIND, capture_output=True, text=True)
         package = pathlib.Path(self.stage.program).parents[1] / "python"
         if found.returncode != 0 or not list(package.glob("rondo/torch/_c.*.so")):

@@ -64,7 +64,7 @@ class Silent(Loop):
 
 
 class Mpirun:
-    """The cases of both. command(ranks on each host, variables): how this one starts them."""
+    """The cases of Open MPI and MPICH. command(ranks on each host, variables) starts ranks with one."""
 
     def test_passed(self):
         self.assertIn("on node2", self.check_passed(3))
@@ -79,7 +79,7 @@ class Mpirun:
         self.check_placements((1, 1, 1), (2, 2), (1, 2, 1))
 
     def test_a_limit_ends_what_a_silent_host_hangs(self):
-        """timeout, as the page says; ssh itself would wait for minutes."""
+        """`timeout` as docs/launchers.md has it ends mpirun; ssh itself would wait for minutes."""
         lose(self.stage, "node2")
         try:
             with self.start(["timeout", "--kill-after=5", "5", *self.command((1, 1, 1), []), *bench()], **ROOT) as run:

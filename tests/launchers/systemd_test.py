@@ -64,7 +64,7 @@ class Unit(unittest.TestCase):
         self.assertLess(int(variables_of_file()["RONDO_CONNECT_DEADLINE"]), int(settings()["TimeoutStartSec"]))
 
     def test_it_stays_active(self):
-        """Otherwise each restart of a service that requires it would start it again, on one host alone."""
+        """A restart of a service that requires the preflight does not start it again, on one host alone."""
         self.assertEqual((settings()["Type"], settings()["RemainAfterExit"]), ("oneshot", "yes"))
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed (Debian: systemd)")

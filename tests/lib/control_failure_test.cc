@@ -204,7 +204,7 @@ TEST_CASE("a rank that does not answer is named", "[control]") {
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK_THAT(
         failure.cause,
-        Catch::StartsWith("rank 2 does not answer (stopped, unreachable, or its link is full)") &&
+        Catch::StartsWith("rank 2 does not answer (stopped, unreachable, or behind a full link)") &&
             Contains("5 s"));
   }
   CHECK(seconds_since(start) >= 0.24);
@@ -230,7 +230,7 @@ TEST_CASE("when rank 0 hangs the others come to one conclusion within two second
   for (const int rank : {1, 2}) {
     const engine::Failure failure = half.ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
-    CHECK(failure.cause == "rank 0 does not answer (stopped, unreachable, or its link is full)");
+    CHECK(failure.cause == "rank 0 does not answer (stopped, unreachable, or behind a full link)");
   }
   CHECK(seconds_since(start) >= 1.99);
   CHECK(seconds_since(start) < 10);
@@ -242,7 +242,7 @@ TEST_CASE("what a rank knows first-hand is told although rank 0 hangs", "[contro
       {Errc::mismatch, "rank 2 called barrier where rank 1 called broadcast"});
   CHECK(half.ranks[1].wait_for_failure().cause ==
         "rank 2 called barrier where rank 1 called broadcast; rank 0 does not answer (stopped, "
-        "unreachable, or its link is full)");
+        "unreachable, or behind a full link)");
 }
 
 TEST_CASE("a rank that has lost its link to rank 0 tells of it although rank 0 hangs",
@@ -252,8 +252,7 @@ TEST_CASE("a rank that has lost its link to rank 0 tells of it although rank 0 h
       {Errc::peer_lost, "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer", 0});
   CHECK(half.ranks[1].wait_for_failure().cause ==
         "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer; rank 0 does not answer "
-        "(stopped, "
-        "unreachable, or its link is full)");
+        "(stopped, unreachable, or behind a full link)");
 }
 
 TEST_CASE("what a rank saw itself counts more than the loss of rank 0 before a verdict",
@@ -370,9 +369,8 @@ TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
   CHECK(cause() == "rank 3 left the communicator without finishing all_reduce #41");
   ranks[2] = {control::Standing::State::silent, false, {}};
   CHECK(cause() ==
-        "rank 2 does not answer (stopped, unreachable, or its link is full); the deadline of 2.5 s "
-        "of all_reduce #41 "
-        "has passed");
+        "rank 2 does not answer (stopped, unreachable, or behind a full link); the deadline of "
+        "2.5 s of all_reduce #41 has passed");
   ranks[2] = {control::Standing::State::silent, true, standing(39, 38)};
   CHECK_THAT(cause(),
              Contains("the last operation known of it is all_reduce #38 (64 MiB f32 sum)"));

@@ -151,7 +151,7 @@ TEST_CASE("rank 0's text reaches the others by PMI", "[environment]") {
   const int length = GENERATE(1, 240, 241, 3000);
   for (int i = 0; i < length; ++i) text += static_cast<char>(i % 7 == 0 ? ' ' : 'a' + i % 26);
 
-  // The others are late: rank 1 says so, and comes together with them at the next attempt.
+  // The others are late: rank 1 says so, and passes the barrier with them at the next attempt.
   std::string message = "no error";
   try {
     ranks[1]->take(in(milliseconds{1}));
@@ -168,7 +168,7 @@ TEST_CASE("rank 0's text reaches the others by PMI", "[environment]") {
   CHECK(launcher.mistakes() == 0);
 }
 
-TEST_CASE("a PMI that is not what it must be", "[environment]") {
+TEST_CASE("a launcher with a broken PMI", "[environment]") {
   const Environment environment{{"PMI_FD", "1000000"}};
   CHECK_THAT(refusal(), Contains("(PMI_FD) is not its socket") && Contains("RONDO_RENDEZVOUS"));
   ::unsetenv("PMI_FD");
@@ -189,9 +189,10 @@ TEST_CASE("a PMI that is not what it must be", "[environment]") {
   say("cmd=response_to_init rc=0\ncmd=my_kvsname\n");
   CHECK_THAT(refusal(), Contains("its answer has no kvsname"));
   say(std::string(20'000, 'x'));
-  CHECK_THAT(refusal(), Contains("its line has no end"));
+  CHECK_THAT(refusal(), Contains("it sent a line without an end"));
   near.reset();
-  CHECK_THAT(refusal(), Contains("An earlier program of this rank may have used it up"));
+  CHECK_THAT(refusal(),
+             Contains("An earlier program of this rank, or MPI_Finalize, may have ended"));
 }
 
 TEST_CASE("a launcher of several hosts that carries text needs no variable", "[environment]") {
@@ -199,7 +200,7 @@ TEST_CASE("a launcher of several hosts that carries text needs no variable", "[e
       {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}};
   using rendezvous::ExchangeKind;
   CHECK(rendezvous::resolve_place(Options{}).by_launcher == ExchangeKind::pmi);
-  // Ranks that the program numbers by itself are not those that the launcher knows.
+  // The launcher does not know ranks that the program numbers itself.
   Options reversed;
   reversed.rank = 2;
   CHECK_THAT(message_of(Errc::invalid_argument, reversed), Contains("RONDO_RENDEZVOUS"));

@@ -160,7 +160,7 @@ TEST_CASE("launchers that contradict each other", "[environment]") {
   ::setenv("WORLD_SIZE", "6", 1);
   CHECK(rendezvous::resolve_place(Options{}).url == "tcp://a:1");
   CHECK(rendezvous::resolve_place(Options{}).rank == 5);
-  // Not of this process of mpirun.
+  // This rank would belong to another process of mpirun.
   ::setenv("RANK", "2", 1);
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("rank 2 of 6"));
   ::setenv("RANK", "5", 1);
@@ -169,7 +169,7 @@ TEST_CASE("launchers that contradict each other", "[environment]") {
   ::setenv("TORCHELASTIC_RUN_ID", "none", 1);
   CHECK(rendezvous::resolve_place(Options{}).size == 7);
   ::unsetenv("TORCHELASTIC_RUN_ID");
-  // A script says of Open MPI what Open MPI says, and nothing of where ranks meet.
+  // A script has set RANK and WORLD_SIZE from those of Open MPI, and no place to meet.
   ::setenv("RANK", "1", 1);
   ::setenv("WORLD_SIZE", "2", 1);
   ::unsetenv("MASTER_PORT");

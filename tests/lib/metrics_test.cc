@@ -77,7 +77,7 @@ TEST_CASE("metrics: labels of the run are those that are given, else the name of
         "_B9=\"ä=\",run=\"a b\",team=\" v\\\"\\\\\"");
   for (const auto& [given, why] :
        std::vector<std::pair<std::string, std::string>>{{"night", "give NAME=VALUE"},
-                                                        {"9=a", "begins with no digit"},
+                                                        {"9=a", "begins with neither a digit"},
                                                         {"__a=b", "no __"},
                                                         {"=a", "a name has letters"},
                                                         {"a-b=c", "a name has letters"},

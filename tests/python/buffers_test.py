@@ -101,11 +101,11 @@ class Refusals(unittest.TestCase):
         self.refused("^all_gather: out is read-only", self.c.all_gather, b"abc", b"abc")
         self.refused("^receive: out is read-only", self.c.receive, b"abc", 0)
         grid = np.ones((4, 4))
-        copied = r"^all_reduce: data is not contiguous in C order: give copy = numpy.ascontiguousarray\(data\), then write data\[...\] = copy$"
+        copied = r"^all_reduce: data is not contiguous in C order: give copy = numpy.ascontiguousarray\(data\), and after the call write data\[...\] = copy$"
         for strided in grid[:, 1], grid.T, grid[::-1], memoryview(grid).cast("B")[::2]:
             self.refused(copied, self.c.all_reduce, strided)
         self.refused(r"^all_gather: data is not contiguous in C order: give numpy.ascontiguousarray\(data\)$", self.c.all_gather, grid.T, grid)
-        self.refused(r"^all_gather: out is not contiguous in C order: give copy = .*\(out\), then write out\[...\] = copy$", self.c.all_gather, grid, grid.T)
+        self.refused(r"^all_gather: out is not contiguous in C order: give copy = .*\(out\), and after the call write out\[...\] = copy$", self.c.all_gather, grid, grid.T)
         self.refused("^send: data is a list, which has no buffer: give a NumPy array", self.c.send, [1, 2], 0)
         self.refused("^all_reduce: data is a float, which has no buffer: give a NumPy array", self.c.all_reduce, 1.5)
         self.refused("^broadcast: data is a NoneType, which has no buffer", self.c.broadcast, None)
@@ -114,7 +114,7 @@ class Refusals(unittest.TestCase):
         self.refused("^register: data is read-only", self.c.register, b"abc")
 
     def test_objects_of_other_packages(self):
-        """Whoever has memory without a buffer is told how to show it."""
+        """The error for an object without a buffer says what to give instead."""
 
         class Tensor:
             __module__ = "torch"

@@ -233,7 +233,7 @@ def interrupted_connect():
     """Ctrl-C ends connect(), also on the rank that has met this one."""
     rank = int(os.environ["RONDO_RANK"])
     if rank == 0:
-        raises(rondo.AbortedError, "rank 1 could not connect: the program interrupted it", rondo.connect, **ranks.CONNECT)
+        raises(rondo.AbortedError, "rank 1 could not connect: the program ended the call, as on Ctrl-C", rondo.connect, **ranks.CONNECT)
     elif rank == 1:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         met = threading.Thread(target=interrupt_once_connected, args=[set(os.listdir("/proc/self/fd"))])
@@ -270,7 +270,7 @@ def interrupted_split(c):
         raises(KeyboardInterrupt, "", c.split, 0)
         alarm.join()
     else:
-        raises(rondo.AbortedError, "the program interrupted it", c.receive, bytearray(1), 1)
+        raises(rondo.AbortedError, "the program ended the call, as on Ctrl-C", c.receive, bytearray(1), 1)
 
 
 def forked(c):

@@ -56,10 +56,10 @@ class Package(unittest.TestCase):
         self.assertEqual(_core.status_name(len(_errors.CLASSES)), "unknown")
 
     def test_errors_travel(self):
-        """They survive what copies exceptions between processes, with attributes and notes."""
+        """Errors keep class, attributes and notes where exceptions are copied between processes."""
 
         def made_anew(error):
-            """As tblib does it, which Dask uses: the class may not need its arguments."""
+            """Makes the exception as tblib does, which Dask uses: without the arguments of its class."""
             twin = type(error).__new__(type(error))
             twin.__dict__.update(error.__dict__)
             twin.args = error.args

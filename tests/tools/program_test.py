@@ -98,7 +98,7 @@ class Bench(unittest.TestCase):
         self.assertEqual([row[0] for row in rows(result.stdout)][::2], ["8", "32"])
 
     def test_command_lines_of_nccl_tests(self):
-        """Whatever they say about how to measure must happen here."""
+        """Flags that Rondo cannot follow are refused, so that a pasted command measures what it says."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "out.json"
             result = self.bench("all_reduce_perf", *"-b 8 -e 1K -f 2 -g 1 -t 1 -n 2 -w 1 -c 1 -d float -o sum -z 1 -a 3 -N 1 -p 1 -G 0 -C 0 -R 0 -T 60 -S 0".split(),

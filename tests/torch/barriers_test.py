@@ -56,7 +56,7 @@ class Barriers(RankTest):
 
     @on_ranks(2)
     def test_timeouts_without_end(self):
-        """Those that are too long for a clock, as timedelta.max, are for ever."""
+        """Timeouts that are too long for a clock, such as timedelta.max, do not expire at once."""
         for timeout in timedelta.max, timedelta(days=300 * 366), timedelta(days=400_000 * 365):
             group = dist.new_group(timeout=timeout)
             dist.distributed_c10d._set_pg_timeout(timeout, group)

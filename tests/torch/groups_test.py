@@ -25,7 +25,7 @@ def sum_of_ranks(group=None):
 
 
 class OneAfterTheOther(RankTest):
-    """In one store, as in a notebook and after a restart: it has what the groups before have left."""
+    """Groups in one store, as in a notebook and after a restart. It has what earlier groups have left."""
 
     def setUp(self):
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -89,7 +89,7 @@ class Losses(RankTest):
 
     @on_ranks(2, timeout=TIMEOUT)
     def test_two_threads_in_one_group(self):
-        """As with dcp.async_save, which calls the default group from a thread of its own."""
+        """dcp.async_save calls the default group from a thread of its own, like this."""
         dist.barrier()
         if self.rank == 0:
             texts = []
@@ -141,7 +141,7 @@ class Losses(RankTest):
 
 
 def await_sleep():
-    """Returns when the main thread sleeps, or only looks now and then, as at a store."""
+    """Returns when the main thread sleeps, or only polls now and then, for example a store."""
     clock = time.pthread_getcpuclockid(threading.main_thread().ident)
     while True:
         spent = time.clock_gettime(clock)

@@ -80,7 +80,7 @@ class Sampler(unittest.TestCase):
         self.assertEqual(len(orders), 9)
 
     def test_frameworks_know_it(self):
-        """They deal samples to ranks once more, unless the sampler is a DistributedSampler."""
+        """Frameworks deal samples to ranks once more unless the sampler is a DistributedSampler."""
         [sampler] = samplers(50, 1)
         self.assertIsInstance(sampler, DistributedSampler)
         sampler.resume((3, 20))

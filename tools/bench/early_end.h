@@ -41,7 +41,7 @@ class EarlyEnd {
   void guard(Communicator* communicator);
   // The signal that came; 0: none.
   int signal() const noexcept { return signal_; }
-  // Waits for one, at most so long. Returns whether one has come.
+  // Waits for a signal, at most this time. Returns whether one has come.
   bool await_signal(std::chrono::milliseconds time);
   bool output_is_closed() const noexcept { return closed_; }
   // Whether one of both has come.

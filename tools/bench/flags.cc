@@ -14,12 +14,12 @@ namespace rondo::tools {
 
 namespace {
 
-// Flags of nccl-tests that choose nothing here, so that its command lines can be pasted: accepted
-// with the values that say what Rondo does.
+// Flags of nccl-tests that have no effect here. They are accepted with the values that Rondo has
+// anyway, so that command lines of nccl-tests can be pasted.
 struct NcclFlag {
   const char* names;
   const char* accepted;  // with commas
-  const char* why;       // no other value fits, and what to do instead
+  const char* why;       // why other values are refused, and what to do instead
 };
 
 constexpr std::array nccl_flags{
@@ -93,8 +93,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "Check every result of the timed iterations; 0 switches the check off (default 1)");
   add("-d,--datatype", flags.type,
       "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16, i16, "
-      "several "
-      "with commas, or all");
+      "several with commas, or all");
   add("-o,--op", flags.op,
       "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or "
       "all");

@@ -89,8 +89,7 @@ void print_ceilings(const std::vector<Row>& rows) {
   if (without > 0)
     print(
         "# No %ceil             : {} rows were more than 1.5 times as fast as the sockets: the "
-        "links "
-        "let short bursts pass, or their rate changed\n",
+        "links let short bursts pass, or their rate changed\n",
         without);
   if (count == 0) return;
   print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n",

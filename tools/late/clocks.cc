@@ -15,7 +15,7 @@ namespace {
 constexpr int round_trips = 16;
 constexpr std::uint32_t clock_tag = 0x434c4b;  // messages of the bench have small tags
 
-// 0: nothing proves which clock this is.
+// Returns 0 if nothing proves which clock this is.
 std::uint64_t hash_of_clock() {
   const std::string text = base::clock_identity();
   const std::vector<std::uint8_t> bytes(text.begin(), text.end());
@@ -49,7 +49,7 @@ Clocks::Clocks(Communicator& communicator) : communicator_(communicator) {
   }
 }
 
-// The place of a clock in others_, where it is added if it is new.
+// Returns the place of a clock in others_, and adds it if it is new.
 int Clocks::place_of(int first) {
   const auto known = std::find_if(others_.begin(), others_.end(),
                                   [=](const Other& other) { return other.first == first; });

@@ -10,11 +10,11 @@
 
 namespace rondo::tools {
 
-// The steady clocks of all ranks, set against that of rank 0. Ranks of one host share a clock if
+// The steady clocks of all ranks, compared with that of rank 0. Ranks of one host share a clock if
 // they share kernel and time namespace: containers may have clocks of their own. For every other
-// clock rank 0 exchanges short messages with its first rank: in that of the shortest round trip the
-// other clock was read in the middle, or at most half of the round trip off it. Between two such
-// times a clock is taken to drift evenly.
+// clock rank 0 exchanges short messages with the first rank that has it. In the shortest round trip
+// the other clock was read in the middle, give or take half of the round trip. Between two such
+// readings a clock is taken to drift evenly.
 class Clocks {
  public:
   // All ranks make the object and call mark() together. A failure of the communicator throws.
@@ -31,7 +31,7 @@ class Clocks {
  private:
   struct Mark {
     double at = 0;      // by the other clock, nanoseconds
-    double offset = 0;  // what it showed more than rank 0's
+    double offset = 0;  // how far it was ahead of rank 0's
     double error = 0;
   };
   struct Other {
@@ -45,7 +45,7 @@ class Clocks {
   Communicator& communicator_;
   std::vector<Other> others_;  // rank 0: all but its own; other ranks: empty
   std::vector<int> clock_of_;  // by rank, the place in others_; -1: the clock of rank 0
-  bool answers_ = false;       // the first rank of a clock that is not rank 0's
+  bool answers_ = false;       // whether this is the first rank of a clock other than rank 0's
 };
 
 // Now, by the steady clock of this host in nanoseconds.

@@ -57,11 +57,10 @@ struct Row {
   std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
 };
 
-// Percent of the ceiling; 0 when it is not known, or when it is none (exceeds_sockets()).
+// Percent of the ceiling; 0 if the ceiling is not known, or if exceeds_sockets().
 double percent_of_ceiling(const Row& row);
-// The row was so much faster than the sockets that these have not shown what the links can do:
-// where a shaper lets short bursts pass, a row of that size has the burst and their streams have
-// not.
+// Whether the row was so much faster than the plain sockets that these are no ceiling. A shaper may
+// let a short row pass as a burst, and slow the longer streams of the sockets.
 bool exceeds_sockets(const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Row& row);

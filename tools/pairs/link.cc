@@ -15,10 +15,10 @@ constexpr std::uint32_t pair_word_tag = 0x50524957, pair_block_tag = 0x50524942,
 constexpr std::size_t pair_round_trips = 200, untimed = 3;
 // Blocks begin with this size. Those of a slow link shrink to no less than the smallest size.
 constexpr std::size_t first_block = 16 * 1024, smallest_block = 4096;
-// Blocks stop growing when one took longer than the first one by more than this part of the time,
-// and did so again when it was sent once more, or by more than all of the time. So a slow link has
-// blocks that it can end soon. Where a shaper takes some blocks at once, a link shows late how slow
-// it is: the last block shrinks if it took several times as long.
+// A slow link needs blocks that it can send soon. So they stop growing when one takes longer than
+// the first one by more than this part of the time, twice in a row, or once by more than all of the
+// time. If a shaper lets some blocks pass at once, a slow link shows late: then the last block
+// shrinks, by how much longer it took.
 constexpr int least_blocks = 16, much_longer = 4;
 constexpr std::size_t no_end = std::numeric_limits<std::size_t>::max();
 constexpr std::uint64_t last = 0, more = 1;
@@ -98,7 +98,7 @@ std::size_t Link::grow_as_sender(int peer) {
     else if (grows && !is_long)
       bytes = std::min(2 * bytes, bytes_);
     say(peer, bytes | (grows ? 0 : of_stream));
-    // A system that buffers much takes seconds of a slow link's blocks at once.
+    // A system with large buffers takes blocks at once that need seconds on a slow link.
     const Clock::duration each = taken * bytes / of_block + Clock::duration{1};
     most_ = window_ + 2 * static_cast<std::size_t>(time_ / each + 1);
   }

@@ -21,8 +21,8 @@ namespace rondo::tools {
 //   latency   = (word word)*           the first rank sends a word, the second one sends it back;
 //                                      the word is 1 while more will come, else 0
 //   bandwidth = (block empty word)+    growing blocks; the word is the size of the next one, with
-//               block* empty           the highest bit when that is the size of the stream. Then a
-//                                      window of blocks; one begins with 1 when the block a window
+//               block* empty           the highest bit set if the stream has that size. Then a
+//                                      window of blocks; one begins with 1 if the block a window
 //                                      behind it will come. The receiver sends the empty messages.
 class Link {
  public:

@@ -119,7 +119,8 @@ struct Mine {
   char lost[232] = {};  // why there is no more, as text
 };
 
-// At its end a run that takes too long to stop aborts the communicator of all ranks again.
+// Guards the communicator of all ranks again when it is destroyed: a run that takes too long to
+// stop then aborts that one.
 class Guard {
  public:
   explicit Guard(Session& session) : session_(session) {}
@@ -142,9 +143,9 @@ double send_counted(Communicator& two, Link& link, double& resent) {
   return rate;
 }
 
-// Measures the pairs of a round. Ranks without one wait in a collective until the others are done.
-// All ranks get the values of all pairs. The two ranks of a pair have a communicator of their own:
-// a link that is dead ends that one, and the run goes on without it.
+// Measures the pairs of a round. Ranks without a pair wait in a collective until the others are
+// done. All ranks get the values of all pairs. Each pair has a communicator of its own: a dead link
+// ends that one alone, and the run goes on.
 std::vector<PairValues> Pairs::measure(const Round& round) {
   const int rank = communicator_.rank();
   const auto own = std::find_if(round.begin(), round.end(), [&](const Pair& pair) {

@@ -26,7 +26,7 @@ struct Measured {
   std::size_t again = 0;                             // 0: the first measurement
   std::size_t round = 0;                             // from 1
   double bandwidth = 0, latency_us = 0, resent = 0;  // 0, 0, NaN: not measured
-  bool is_lost = false;                              // nothing came through
+  bool is_lost = false;                              // the link lost everything
 };
 // Its outlier is what of the link is out after this measurement. When all pairs are measured for
 // the first time, nothing is known to be out.

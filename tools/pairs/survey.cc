@@ -116,7 +116,7 @@ std::vector<Finding> Survey::findings() const {
       auto found = find_outliers(quantity, of(quantity), scale(quantity, where), ends_, where);
       std::move(found.begin(), found.end(), std::back_inserter(all));
     }
-  // A slower host loses some of what faster ones send, until they have found its rate.
+  // A slow host loses some of what faster ones send until they have found its rate.
   const auto is_slow = [&](std::size_t end) {
     return std::ranges::any_of(all, [&](const Finding& one) {
       return one.quantity == Quantity::bandwidth && one.kind == Finding::Kind::host &&

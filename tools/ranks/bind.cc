@@ -85,7 +85,7 @@ Topology load_topology(const std::string& synthetic) {
     if (result != 0) throw std::system_error(errno, std::generic_category(), call);
   };
   if (synthetic.empty()) {
-    // hwloc tries ever larger masks until this works: for ever, where a sandbox refuses the call.
+    // hwloc tries larger and larger masks until this works, without end where a sandbox refuses it.
     std::array<cpu_set_t, base::most_processors / CPU_SETSIZE> mask{};
     check(::sched_getaffinity(0, sizeof mask, mask.data()), "sched_getaffinity");
   }

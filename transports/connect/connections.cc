@@ -319,8 +319,8 @@ void Connections::hand_over(int peer, int lane, std::size_t index, base::FileDes
            .agreed = agreed});
 }
 
-// A path that was planned over one interface and leads over another: the planned way is dead, and
-// what it would carry loads the other one. Of both ranks the lower one says so, once for each
+// Warns of a path that was planned over one interface and leads over another: the planned one is
+// dead, and the other carries its traffic too. The lower of both ranks warns, once for each
 // interface.
 void Connections::warn_of_detour(int peer, int lane, std::size_t index, int socket) {
   const auto& known = peers_[static_cast<std::size_t>(peer)];
@@ -334,7 +334,7 @@ void Connections::warn_of_detour(int peer, int lane, std::size_t index, int sock
   base::log_line(
       base::LogLevel::warning,
       fmt::format("rank {} on host {} cannot reach rank {} over interface {} ({} -> {}), and uses "
-                  "{} instead: bandwidth is less. Look at its cable, switch, VLAN and firewall, or "
+                  "{} instead: bandwidth is less. Check cable, switch, VLAN and firewall there, or "
                   "leave it out (RONDO_INTERFACE=^{}, docs/several-hosts.md)",
                   options_.rank, base::host_name(), peer, mine->interface,
                   planned->local->to_string(), planned->remote.address().to_string(),

@@ -199,7 +199,7 @@ void Connector::fail(Errc code, const std::string& why) {
                                     to_text(endpoint), why, remedy(endpoint)));
 }
 
-// Where no connection came about at all, a firewall is the usual cause.
+// If no connection was made at all, a firewall is the usual cause.
 std::string Connector::remedy(const asio::ip::tcp::endpoint& endpoint) const {
   if (handshake_ || endpoint.address().is_loopback()) return {};
   const std::string range =
@@ -207,8 +207,7 @@ std::string Connector::remedy(const asio::ip::tcp::endpoint& endpoint) const {
           ? "RONDO_PORT_RANGE is not set, so ranks listen at any port"
           : fmt::format("RONDO_PORT_RANGE is {}-{}", options_.port_first, options_.port_last);
   return fmt::format(
-      ". If rank {} runs, a firewall may block port {}: {} "
-      "(docs/several-hosts.md#firewalls)",
+      ". If rank {} runs, a firewall may block port {}: {} (docs/several-hosts.md#firewalls)",
       peer_, endpoint.port(), range);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // After this many unanswered probes the timeout is not extended any more.
 constexpr unsigned unanswered_probes = 3;
-// Every path takes segments of 512 bytes; none that is shorter than this is lost for its size.
+// Every path takes segments of 512 bytes, so segments below this are not lost for their size.
 constexpr std::int64_t least_large = 1000;
 
 // Data waits, but none is in flight: the peer's receive window is closed, and the kernel probes it.
@@ -52,8 +52,8 @@ transports::Segments Keepalive::segments() {
   return all;
 }
 
-// Empty: there is none, or it is not certain yet. The peer probes a connection that is silent for
-// as long as interval(), unless it waits for acknowledgements itself.
+// Returns the cause in words; empty if there is no black hole, or it is not certain yet. The peer
+// probes a connection that is silent for interval(), unless it waits for acknowledgements itself.
 std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::TimePoint now) const {
   if (state.segments_in_flight == 0 ||
       (one.unanswered && one.unanswered->then.acknowledged_bytes != state.acknowledged_bytes))
@@ -69,10 +69,9 @@ std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::Tim
                    std::int64_t{state.segments_in_flight} * least_large)
     return {};
   return fmt::format(
-      "large segments ({} bytes) get lost for {} s, while small ones arrive from the peer: the "
-      "path "
-      "takes smaller packets than the interface of this host. Give all interfaces and switches on "
-      "it one MTU, let ICMP \"fragmentation needed\" through, or set the sysctl "
+      "large segments ({} bytes) have been lost for {} s, while small ones arrive from the peer: "
+      "the path takes smaller packets than the interface of this host. Give all interfaces and "
+      "switches on it one MTU, let ICMP \"fragmentation needed\" through, or set the sysctl "
       "net.ipv4.tcp_mtu_probing=1",
       state.segment_bytes, std::chrono::ceil<std::chrono::seconds>(now - since).count());
 }

@@ -20,9 +20,9 @@ namespace rondo::connect {
 // dead. look() extends the timeout of such a connection until probes stay unanswered. Thread-safe.
 // An error of a socket is ignored here: whoever reads the socket sees it.
 //
-// look() also finds connections on which large segments get lost, again and again, while segments
-// of the peer arrive. The path then takes smaller packets than this host's interface, and drops
-// larger ones without a word (an MTU black hole).
+// look() also finds connections that lose large segments again and again, while segments of the
+// peer arrive. The path then takes smaller packets than this host's interface, and drops larger
+// ones silently (an MTU black hole).
 class Keepalive {
  public:
   explicit Keepalive(milliseconds timeout) noexcept : timeout_(timeout) {}
@@ -30,7 +30,7 @@ class Keepalive {
   struct Place {
     int peer = 0, lane = 0, index = 0;
   };
-  // Told, under a lock, once for each connection: its place, its socket, and the cause in words.
+  // Called under a lock, at every look() that finds a black hole. what: the cause in words.
   using BlackHole = std::function<void(const Place&, int socket, const std::string& what)>;
   void watch(int socket, const Place& place);
   // Call it before the socket is closed: another descriptor may get its number at once.

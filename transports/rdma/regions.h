@@ -53,8 +53,8 @@ std::string describe_lock_limit();
 // What the system said when it refused to register `bytes` bytes, with the limit and the remedy.
 std::string describe_refusal(int error, std::size_t bytes);
 
-// The program's registered memory. Communicators that were split from one another share
-// it. Thread-safe: one mutex.
+// The program's registered memory. Communicators that were split from one another share it.
+// Thread-safe: one mutex.
 class Regions {
  public:
   struct Entry {

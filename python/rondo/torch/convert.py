@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts SyncBatchNorm in the place of the batch norm layers of models, and takes it away again."""
+"""Turns the batch norm layers of models into SyncBatchNorm, and back."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def convert_sync_batchnorm(
     *,
     class_for: Mapping[type[nn.Module], type[nn.Module]] | None = None,
 ) -> _Module:
-    """Makes SyncBatchNorm layers of all layers of torch's BatchNorm classes in a module.
+    """Turns all layers of torch's BatchNorm classes in a module into SyncBatchNorm layers.
 
-    Each stays the object that it was: only its class changes, as with torch's parametrizations. So it
+    Each layer stays the same object: only its class changes, as with torch's parametrizations. So it
     keeps its parameters, buffers, hooks and attributes. It is named as in module.named_modules().
     Returns the module. Call it before DDP, on all ranks.
 
     process_group: if None, layers that have a group keep it.
-    class_for: what becomes of layers of other classes: a class derived from SyncBatchNorm that has
-    their forward(), or their own class, which leaves them as they are.
+    class_for: the new class for layers of other classes: one derived from SyncBatchNorm that does what
+    their forward() does, or their own class, which leaves them unchanged.
 
         class SyncBatchNormAct(SyncBatchNorm):
             def forward(self, input):
@@ -43,8 +43,8 @@ def convert_sync_batchnorm(
         convert_sync_batchnorm(model, class_for={BatchNormAct: SyncBatchNormAct})
 
     Raises ValueError for any other layer derived from BatchNorm, with its name and type, for a layer
-    whose forward was replaced, and for a lazy layer that has no shape yet; TypeError for a class that
-    class_for cannot have. The module is then unchanged.
+    whose forward was replaced, and for a lazy layer that has no shape yet. Raises TypeError for a class
+    that class_for cannot have. The module is then unchanged.
     """
     classes = dict(class_for or {})
     for old, new in classes.items():
@@ -65,12 +65,12 @@ def convert_sync_batchnorm(
 
 
 def revert_sync_batchnorm(module: _Module) -> _Module:
-    """Makes the layers that convert_sync_batchnorm() has changed what they were, as for an export to
-    programs without Rondo. Returns the module.
+    """Turns the layers that convert_sync_batchnorm() has changed back into what they were, for example
+    to export the model to programs without Rondo. Returns the module.
 
-    A layer that was made as SyncBatchNorm becomes one of torch.nn, which in eval mode is batch norm
-    for inputs of any shape on any device. Raises ValueError if a layer has changed its class since,
-    as by a parametrization. The module is then unchanged.
+    A layer that was made as SyncBatchNorm becomes a torch.nn.SyncBatchNorm, which in eval mode is
+    batch norm for inputs of any shape on any device. Raises ValueError if the class of a layer has
+    changed since, for example by a parametrization. The module is then unchanged.
     """
     layers: list[Any] = [
         (layer, name, _classes(layer))
@@ -81,7 +81,7 @@ def revert_sync_batchnorm(module: _Module) -> _Module:
         if type(layer) is not now:
             raise ValueError(
                 f"{_words(layer, name)} and was made as {now.__name__}: revert_sync_batchnorm does not "
-                "know what to make of it; undo that change before"
+                "know what it was before; undo that change first"
             )
     for layer, _, (was, _) in layers:
         group = layer.process_group
@@ -94,11 +94,11 @@ def revert_sync_batchnorm(module: _Module) -> _Module:
 
 
 def replace_torch_sync_batchnorm(replace: bool = True) -> None:
-    """Lets frameworks that name torch.nn.SyncBatchNorm themselves have Rondo's layer.
+    """Gives Rondo's layer to frameworks that name torch.nn.SyncBatchNorm themselves.
 
-    From this call on torch.nn.SyncBatchNorm(...) makes Rondo's layer, and
-    torch.nn.SyncBatchNorm.convert_sync_batchnorm(...) is that of Rondo. Both are torch's still for
-    modules on a GPU. With False all is torch's again; layers that were made meanwhile stay, see
+    After this call torch.nn.SyncBatchNorm(...) makes Rondo's layer, and
+    torch.nn.SyncBatchNorm.convert_sync_batchnorm(...) is Rondo's. For modules on a GPU both stay
+    torch's. With False both are torch's again; layers that were made meanwhile stay Rondo's, see
     revert_sync_batchnorm().
     """
     _THEIRS.__init__ = _init if replace else _TORCH_INIT
@@ -146,14 +146,14 @@ def _class_for(
         raise ValueError(
             f"{_words(layer, name)}, which may do more than batch norm: name its class in "
             f"convert_sync_batchnorm(..., class_for={{{kind.__name__}: ...}}), with a class derived "
-            "from rondo.torch.SyncBatchNorm that does the same, or with itself, to leave such layers "
-            "as they are; parametrizations and the like come after the conversion"
+            "from rondo.torch.SyncBatchNorm that does the same, or with itself to leave such layers "
+            "as they are. Parametrizations and the like come after the conversion"
         )
     new = classes.get(kind, SyncBatchNorm)
     if new is not kind and "forward" in vars(layer):
         raise ValueError(
             f"{_words(layer, name)} whose forward() was replaced: call convert_sync_batchnorm before "
-            "what replaces it"
+            "it is replaced"
         )
     return new
 

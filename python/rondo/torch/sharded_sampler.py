@@ -37,8 +37,8 @@ class ShardedSampler(DistributedSampler[int]):
 
     It is a DistributedSampler, so frameworks that deal samples to ranks leave its loaders alone. It
     takes the same arguments, has the same attributes, and yields len(self) indices from 0 to
-    len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch
-    alone: not on the number of ranks, the machine, or torch. Position p of it belongs to rank
+    len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch alone: not
+    on the number of ranks, the machine, or torch. Position p of it belongs to rank
     p % num_replicas. So the k-th batches of all ranks are together the k-th batch of one process.
 
     dataset: anything with a length, which is read once, here.

@@ -56,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
         self.name = name
         self.process_group = group
         self._rondo = _Rondo()
-        # torch.fx asks layers for it, and takes those of torch.nn into its graphs as they are.
+        # torch.fx takes layers whose __module__ is in torch.nn into its graphs as they are.
         self.__module__ = "torch.nn.modules.batchnorm"
 
     @property
