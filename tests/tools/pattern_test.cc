@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compares the inputs of rondo bench with the scalar kernels of the library. They must give the
-// expected table in different orders of the ranks, rounded at every hop or only at the end.
+// expected table in different orders of the ranks, rounded at every hop or only at the end. A sum
+// that wraps on its way to a mean of integers does not give it.
 #include "tools/measure/pattern.h"
 
 #include <cstring>
@@ -69,10 +70,12 @@ TEST_CASE("expected results are exact for every type, op and order", "[one-threa
         std::vector<Bytes> inputs;
         for (int rank = 0; rank < size; ++rank) inputs.push_back(input_of(call, rank, 5));
         const Pattern pattern(call);
-        CHECK(pattern.count_wrong(chain(call, inputs, 0).data(), 0, count, 5, 0) == 0);
-        CHECK(pattern.count_wrong(chain(call, inputs, inputs.size() - 1).data(), 0, count, 5, 0) ==
-              0);
         CHECK(pattern.count_wrong(at_once(call, inputs).data(), 0, count, 5, 0) == 0);
+        const bool wraps = is_integer(call.type) && call.op == ReduceOp::mean && size > 2;
+        for (const std::size_t first : {std::size_t{0}, inputs.size() - 1}) {
+          const auto wrong = pattern.count_wrong(chain(call, inputs, first).data(), 0, count, 5, 0);
+          CHECK((wraps ? wrong > count / 10 : wrong == 0));
+        }
       }
 }
 

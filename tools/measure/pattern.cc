@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/mix.h"
 #include "tools/measure/small_float.h"
@@ -77,9 +78,8 @@ Value contribution(const Call& call, int rank, std::size_t element) {
   const std::uint64_t second = mix(4, element, random), third = mix(5, element, random);
   switch (call.op) {
     case ReduceOp::sum:
-      if (is_integer(call.type)) return {0, narrow(call.type, random)};
-      [[fallthrough]];
     case ReduceOp::mean:
+      if (is_integer(call.type)) return {0, narrow(call.type, random)};
       return addend(call, rank, element, random);
     case ReduceOp::product:
       return factor(call, rank, element, random);
@@ -118,15 +118,40 @@ Value combine(const Call& call, Value a, Value b) {
   }
 }
 
+// Rounded towards zero, without a sum that could wrap.
+template <class Integer>
+Value integer_mean(const Call& call, std::size_t element) {
+  const auto size = static_cast<Integer>(call.size);
+  Integer whole = 0, rest = 0;
+  for (int rank = 0; rank < call.size; ++rank) {
+    const auto value = static_cast<Integer>(contribution(call, rank, element).bits);
+    whole += value / size;
+    rest += value % size;
+  }
+  whole += rest / size;
+  rest %= size;
+  if constexpr (std::is_signed_v<Integer>) {
+    if (whole > 0 && rest < 0) --whole;
+    if (whole < 0 && rest > 0) ++whole;
+  }
+  return {0, static_cast<std::uint64_t>(whole)};
+}
+
 // The one division of a mean, with the precision that the library promises: f64 for f64 and f32,
 // f32 for shorter types.
 Value divide(const Call& call, Value sum) {
-  if (is_integer(call.type)) {
-    if (!is_signed(call.type)) return {0, sum.bits / static_cast<std::uint64_t>(call.size)};
-    return {0, static_cast<std::uint64_t>(static_cast<std::int64_t>(sum.bits) / call.size)};
-  }
   if (size_of(call.type) >= 4) return {sum.real / call.size, 0};
   return {static_cast<double>(static_cast<float>(sum.real) / static_cast<float>(call.size)), 0};
+}
+
+Value result(const Call& call, std::size_t element) {
+  if (call.op == ReduceOp::mean && is_integer(call.type))
+    return is_signed(call.type) ? integer_mean<std::int64_t>(call, element)
+                                : integer_mean<std::uint64_t>(call, element);
+  Value value = contribution(call, 0, element);
+  for (int rank = 1; rank < call.size; ++rank)
+    value = combine(call, value, contribution(call, rank, element));
+  return call.op == ReduceOp::mean ? divide(call, value) : value;
 }
 
 std::uint64_t encode(DType type, Value value) {
@@ -152,13 +177,8 @@ std::vector<std::byte> input_table(const Call& call, int rank, std::size_t perio
 std::vector<std::byte> result_table(const Call& call, std::size_t period) {
   const std::size_t width = size_of(call.type);
   std::vector<std::byte> table(period * width);
-  for (std::size_t i = 0; i < period; ++i) {
-    Value value = contribution(call, 0, i);
-    for (int rank = 1; rank < call.size; ++rank)
-      value = combine(call, value, contribution(call, rank, i));
-    if (call.op == ReduceOp::mean) value = divide(call, value);
-    store(table.data() + i * width, encode(call.type, value), width);
-  }
+  for (std::size_t i = 0; i < period; ++i)
+    store(table.data() + i * width, encode(call.type, result(call, i)), width);
   return table;
 }
 

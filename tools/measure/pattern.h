@@ -31,7 +31,8 @@ struct Call {
 // number, so data from a wrong place, a wrong rank or the iteration before differs. The tables hold
 // small integers (sum, mean, min, max) or powers of two (product), chosen so that no partial result
 // in any order needs rounding in the type. Integer types use all their bits where the operation
-// wraps. So the expected table is exact, and fill and check run at the speed of memcpy and memcmp.
+// wraps, and in means, where it must not. So the expected table is exact, and fill and check run at
+// the speed of memcpy and memcmp.
 class Pattern {
  public:
   explicit Pattern(const Call& call);
