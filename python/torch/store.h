@@ -64,10 +64,12 @@ class TorchStore final : public Store {
     const auto look = [] {
       if (handler_raises()) throw Error(Errc::aborted, "the program ended the call, as on Ctrl-C");
     };
-    if (!await_key(*store_, name, deadline, look))
-      throw Error(Errc::deadline_exceeded,
-                  "no rank has written " + name + " to the store of torch");
-    return store_->get_to_str(name);
+    for (;;) {
+      if (!await_key(*store_, name, deadline, look))
+        throw Error(Errc::deadline_exceeded,
+                    "no rank has written " + name + " to the store of torch");
+      if (std::string value = value_now(name); value != none) return value;
+    }
   }
   // All ranks have come; the next group makes a secret of its own.
   void remove(std::string_view key) override {
@@ -112,7 +114,17 @@ class TorchStore final : public Store {
   }
 
  private:
-  static constexpr const char* secret_key = "rondo-secret";
+  static constexpr const char *secret_key = "rondo-secret", *none = "no value";
+
+  // Returns `none` where the key has been removed: the store's get() would wait for it as long as
+  // the store's own timeout. A store written in Python may lack the call that this needs.
+  std::string value_now(const std::string& key) {
+    try {
+      return store_->compareSet(key, none, none);
+    } catch (const std::exception&) {
+      return store_->get_to_str(key);
+    }
+  }
 
   c10::intrusive_ptr<c10d::Store> store_;
 };

@@ -358,8 +358,9 @@ class Ends(RankTest):
     # Its thread cannot join itself: it ends after the callback and is joined by a later group's end.
     @on_ranks(2)
     def test_a_callback_ends_its_own_group(self):
+        # It waits when it gets its future: so it begins the thread for Ctrl-C.
+        pending = dist.irecv(torch.zeros(1), 1 - self.rank).get_future()
         dist.barrier()
-        pending = dist.irecv(torch.zeros(1), 1 - self.rank).get_future()  # begins the thread for Ctrl-C
         dist.send(torch.ones(1), 1 - self.rank)
         pending.wait()
         before = len(os.listdir("/proc/self/task"))
