@@ -38,7 +38,6 @@ class Finisher {
 
   GradientNorms& norms() noexcept { return norms_; }
   const GradientNorms& norms() const noexcept { return norms_; }
-  Statistics& statistics() noexcept { return statistics_; }
   const Statistics& statistics() const noexcept { return statistics_; }
 
  private:

@@ -107,11 +107,4 @@ std::string GradientBuckets::describe() const {
   return state_->describe();
 }
 
-void GradientBuckets::keep_trace(std::size_t steps) {
-  state_->keep_trace(steps);
-}
-void GradientBuckets::save_trace(const std::string& path) {
-  state_->save_trace(path);
-}
-
 }  // namespace rondo

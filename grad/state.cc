@@ -243,16 +243,4 @@ const grad::GradientNorms& GradientBuckets::State::norms() const {
   return finisher_.norms();
 }
 
-void GradientBuckets::State::keep_trace(std::size_t steps) {
-  if (collector_.phase() != Phase::idle)
-    setup_.refuse("keep_trace() in a step: call it before begin_step() or after finish()");
-  finisher_.statistics().keep_trace(steps);
-}
-
-void GradientBuckets::State::save_trace(const std::string& path) const {
-  if (collector_.phase() != Phase::idle)
-    setup_.refuse("save_trace() in a step: call it before begin_step() or after finish()");
-  finisher_.statistics().save_trace(setup_.communicator, path);
-}
-
 }  // namespace rondo

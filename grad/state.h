@@ -55,8 +55,6 @@ class GradientBuckets::State {
   // Throws the failure if there is one: then it has no norms.
   const grad::GradientNorms& norms() const;
   const grad::Statistics& statistics() const noexcept { return finisher_.statistics(); }
-  void keep_trace(std::size_t steps);
-  void save_trace(const std::string& path) const;
 
  private:
   void check_options(const StepOptions& options) const;

@@ -18,7 +18,6 @@ double microseconds(std::chrono::nanoseconds time) {
 void Statistics::begin_step(std::uint64_t step, Time begun) {
   number_ = step;
   begun_ = begun;
-  trace_.begin_step(step, begun);
 }
 
 void Statistics::forget_buckets() {
@@ -39,13 +38,11 @@ void Statistics::add(const Buffer& travelled, std::size_t parameters, const Buck
   s.exposed_us = microseconds(times.exposed);
   if (s.wire_us > 0)
     s.bus_bandwidth = static_cast<double>(s.bytes) * 2 * (n - 1) / n / s.wire_us * 1e6;
-  trace_.add(s.bucket, s.bytes, times.complete, times.launched, times.ended);
 }
 
 void Statistics::finish_step(Time finish_called, std::chrono::nanoseconds in_callbacks) {
   const Time now = std::chrono::steady_clock::now();
   step_ = {number_, microseconds(now - begun_), microseconds(now - finish_called - in_callbacks)};
-  trace_.finish(finish_called, now);
 }
 
 std::string table_of(std::span<const BucketStatistics> statistics, const StepStatistics& step) {

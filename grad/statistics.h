@@ -9,8 +9,6 @@
 
 #include <rondo/gradients.h>
 
-#include "grad/trace.h"
-
 namespace rondo::grad {
 
 // One line for each bucket, one for their sum, and one for the step.
@@ -22,16 +20,15 @@ struct BucketTimes {
   std::chrono::nanoseconds exposed{};
 };
 
-// Keeps the times of the last step that travelled, and the trace of as many steps as wanted.
+// Keeps the times of the last step that travelled.
 //
 // Threads: the step thread (see Setup). Locks: none.
-// Failure: keep_trace() and save_trace() throw what Trace throws. The rest cannot fail and
-// allocates nothing after the constructor.
+// Failure: none; nothing is allocated after the constructor.
 class Statistics {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit Statistics(std::size_t buckets) : bucket_count_(buckets) { buckets_.reserve(buckets); }
+  explicit Statistics(std::size_t buckets) { buckets_.reserve(buckets); }
 
   void begin_step(std::uint64_t step, Time begun);
   void forget_buckets();  // those of the last step
@@ -43,18 +40,11 @@ class Statistics {
   std::span<const BucketStatistics> buckets() const noexcept { return buckets_; }
   const StepStatistics& step() const noexcept { return step_; }
 
-  void keep_trace(std::size_t steps) { trace_ = Trace(steps, bucket_count_); }
-  void save_trace(Communicator& communicator, const std::string& path) const {
-    trace_.save(communicator, path);
-  }
-
  private:
-  const std::size_t bucket_count_;
   Time begun_;
   std::uint64_t number_ = 0;
   std::vector<BucketStatistics> buckets_;
   StepStatistics step_;
-  Trace trace_;
 };
 
 }  // namespace rondo::grad

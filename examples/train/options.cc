@@ -111,8 +111,6 @@ void add_file_options(CLI::App& app, RunOptions& options) {
                  "end after this many steps, with a checkpoint; 0: do all")
       ->check(not_negative())
       ->capture_default_str();
-  app.add_option("--trace", options.trace,
-                 "write the buckets of the first steps to this file, for ui.perfetto.dev");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct RunOptions {
   std::optional<rondo::DType> wire;
   std::size_t bucket_bytes = 4096;
   bool reproducible = false;
-  std::string csv, checkpoint, resume, trace;
+  std::string csv, checkpoint, resume;
   std::size_t checkpoint_every = 0;  // steps; 0: each epoch
   std::size_t stop_after = 0;        // steps; 0: at the end
 

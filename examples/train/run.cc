@@ -18,8 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t traced_steps = 100;
-
 // Runs the action on rank 0 only. When it fails, every rank throws: rank 0 the cause, the others
 // ToldElsewhere. Collective.
 void on_rank_0(rondo::Communicator& communicator, const std::function<void()>& action) {
@@ -104,10 +102,8 @@ void Run<T>::operator()() {
   if (!options_.resume.empty()) resume();
   on_rank_0(communicator_, [&] { open_files(); });
   if (ended()) console_.line("nothing is left to do: --epochs or --stop-after asks for more");
-  if (!options_.trace.empty()) trainer_.buckets().keep_trace(traced_steps);
   while (!ended()) epoch();
   if (saved_ != progress_.step) save();
-  if (!options_.trace.empty()) trainer_.buckets().save_trace(options_.trace);
   conclude();
 }
 
@@ -142,7 +138,6 @@ void Run<T>::resume() {
 template <class T>
 void Run<T>::open_files() {
   if (!options_.checkpoint.empty()) check_replaceable(options_.checkpoint, checkpoint_suffix);
-  if (!options_.trace.empty()) check_replaceable(options_.trace, ".tmp");
   if (!options_.csv.empty()) curve_ = Curve(options_.csv, progress_.step);
 }
 
@@ -227,8 +222,6 @@ void Run<T>::conclude() {
   if (!options_.csv.empty()) console_.line(fmt::format("loss of every step: {}", options_.csv));
   if (!options_.checkpoint.empty())
     console_.line(fmt::format("checkpoint: {}", options_.checkpoint));
-  if (!options_.trace.empty())
-    console_.line(fmt::format("trace: {} (open it at ui.perfetto.dev)", options_.trace));
 }
 
 }  // namespace

@@ -46,7 +46,6 @@ class Trainer {
   // All that a checkpoint needs: parameters, state of the optimizer, statistics of batch norm.
   std::vector<rondo::Parameter> state();
   Network<T>& network() noexcept { return network_; }
-  rondo::GradientBuckets& buckets() noexcept { return buckets_; }
   const Overlap& overlap() const noexcept { return overlap_; }
 
  private:

@@ -267,11 +267,6 @@ class RONDO_API GradientBuckets {
   std::string table() const;  // the same as text
   // Text: where each parameter lies, and in which order buckets start.
   std::string describe() const;
-  // keep_trace() starts to keep every bucket of every step, for at most `steps` steps. save_trace()
-  // is collective: it writes the traces of all ranks to a file on rank 0 in Chrome trace format
-  // (Perfetto, chrome://tracing).
-  void keep_trace(std::size_t steps);
-  void save_trace(const std::string& path);
 
  private:
   std::unique_ptr<State> state_;

@@ -130,15 +130,5 @@ TEST_CASE("mistakes of several ranks at once end the step, and each rank is told
   });
 }
 
-TEST_CASE("a trace is not saved in a step") {
-  const Model model = Model::of({100});
-  run_buckets(ranks(1), model, {}, [&](auto& buckets, auto&, int) {
-    buckets.begin_step();
-    expect_refused([&] { buckets.save_trace("never_written.json"); }, "in a step");
-    buckets.ready(0);
-    buckets.finish();
-  });
-}
-
 }  // namespace
 }  // namespace rondo::testing

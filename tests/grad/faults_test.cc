@@ -208,7 +208,6 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
     buckets.begin_step();
     refused([&] { buckets.begin_step(); }, "step 2 has not been finished");
     refused([&] { buckets.ready(0, nullptr); }, "is null");
-    refused([&] { buckets.keep_trace(3); }, "in a step");
     for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
     buckets.finish();
     run_step(buckets, model, 7, rank);

@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When buckets start, in which order, and what a step leaves in the gradients.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
-#include <tuple>
 
 #include "catch.h"
 #include "grad/model.h"
@@ -300,49 +291,6 @@ TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
       for (std::size_t j = 0; j < model.count(i); ++j)
         expect(element_of(second.gradient(i), j) == 0, "zero()");
   });
-}
-
-TEST_CASE("a trace holds the buckets of all ranks") {
-  const Model model = Model::mixed();
-  const std::string path = std::filesystem::temp_directory_path() /
-                           ("gradients_trace_" + std::to_string(::getpid()) + ".json");
-  run_buckets(ranks(), model, small_buckets(1024), [&](auto& buckets, auto&, int rank) {
-    run_step(buckets, model, 0, rank);
-    buckets.keep_trace(2);
-    for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
-    buckets.save_trace(path);
-    if (rank != 0) return;
-    std::ifstream file(path);
-    const auto trace = nlohmann::json::parse(file);
-    const auto number = [](const auto& event, const char* key) {
-      return event["args"][key].template get<std::size_t>();
-    };
-    // For each rank and step: buckets queued, buckets on the wire, exposed time.
-    std::map<std::tuple<int, std::size_t, std::string>, std::vector<std::string>> seen;
-    for (const auto& event : trace["traceEvents"])
-      if (event["ph"] == "X")
-        seen[{event["pid"].template get<int>(), number(event, "step"), event["cat"]}].push_back(
-            event["name"]);
-    // Steps have the numbers of messages: the first step, before keep_trace(), is 1; two are
-    // kept.
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < buckets.statistics().size(); ++i)
-      names.push_back("bucket " + std::to_string(i));
-    std::sort(names.begin(), names.end());
-    expect(seen.size() == 3 * 2 * 3,
-           std::to_string(seen.size()) + " kinds of spans of three ranks in two steps");
-    for (int r = 0; r < 3; ++r)
-      for (const std::size_t step : {std::size_t{2}, std::size_t{3}}) {
-        for (const char* kind : {"queued", "wire"}) {
-          auto& named = seen[{r, step, kind}];
-          std::sort(named.begin(), named.end());
-          expect(named == names, "rank " + std::to_string(r) + " lacks buckets, or has some twice");
-        }
-        expect(seen[{r, step, "exposed"}] == std::vector<std::string>{"exposed"},
-               "what was exposed");
-      }
-  });
-  std::remove(path.c_str());
 }
 
 TEST_CASE("models without gradients, and ranks alone") {

@@ -24,7 +24,7 @@ std::vector<Parameter> some_parameters() {
 }
 
 // Everything at once: weights, gradients found unused, a wire type with feedback, norms, callbacks.
-// The test adds a trace and weights that differ.
+// The test adds weights that differ.
 GradientOptions all_options(std::size_t& called) {
   GradientOptions options;
   options.first_bucket_bytes = 4096;
@@ -54,7 +54,6 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets") {
     std::size_t called = 0;
     GradientBuckets buckets(communicator, some_parameters(),
                             everything ? all_options(called) : GradientOptions());
-    if (everything) buckets.keep_trace(1000);
     std::uint64_t steps = 0;
     const auto step = [&] {
       buckets.begin_step({.weight = everything ? static_cast<double>(1 + (++steps + rank) % 3) : 1,

@@ -4,7 +4,6 @@ Usage: train_test.py PATH_OF_RONDO PATH_OF_TRAIN [unittest arguments]"""
 
 import csv
 import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -150,7 +149,7 @@ class Train(unittest.TestCase):
                 self.assertIn(f"and this run has {flags[0]} {flags[1]}", result.stderr)
 
     def test_files_that_cannot_be_written(self):
-        for flag in "--csv", "--checkpoint", "--trace":
+        for flag in "--csv", "--checkpoint":
             for path, why in ("/nowhere/file", "No such file or directory"), (self.folder, "directory"), ("/dev/full", ""):
                 with self.subTest(flag=flag, path=path):
                     result = self.train(flag, path, status=1)
@@ -200,13 +199,6 @@ class Train(unittest.TestCase):
         self.assertEqual(result.stdout.count("--learning-rate"), 1)
         alone = subprocess.run([TRAIN, "--help"], capture_output=True, text=True, timeout=60, env=clean_environment(RANK="0"))
         self.assertEqual((alone.returncode, alone.stderr), (0, ""), "whatever the environment says")
-
-    def test_trace(self):
-        path = self.folder / "trace.json"
-        self.train("--trace", path)
-        events = json.loads(path.read_text())
-        events = events["traceEvents"] if isinstance(events, dict) else events
-        self.assertEqual({event["pid"] for event in events if event.get("ph") == "X"}, {0, 1, 2, 3})
 
     def check_mpirun(self, name, *flags):
         if shutil.which(name) is None:
