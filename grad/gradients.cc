@@ -100,11 +100,5 @@ std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {
 StepStatistics GradientBuckets::step_statistics() const noexcept {
   return state_->statistics().step();
 }
-std::string GradientBuckets::table() const {
-  return grad::table_of(state_->statistics().buckets(), state_->statistics().step());
-}
-std::string GradientBuckets::describe() const {
-  return state_->describe();
-}
 
 }  // namespace rondo

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <tuple>
 
@@ -124,27 +123,6 @@ std::string problem_of_order(std::span<const std::size_t> order) {
     seen[parameter] = true;
   }
   return {};
-}
-
-std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters) {
-  std::string text;
-  for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
-    const BucketRange& range = layout.buckets[bucket];
-    fmt::format_to(std::back_inserter(text), "bucket {}: {} bytes of {} gradients, at {}\n", bucket,
-                   range.bytes, name_of(layout.arenas[range.arena].type), range.offset);
-    for (const std::size_t parameter : range.parameters) {
-      const GradientPlace& place = layout.places[parameter];
-      const GradientPiece piece = layout.piece(bucket, parameter);
-      fmt::format_to(std::back_inserter(text), "  {}: ", parameters[parameter].name);
-      if (piece.bytes == place.bytes)
-        fmt::format_to(std::back_inserter(text), "{} bytes\n", place.bytes);
-      else
-        fmt::format_to(std::back_inserter(text), "bytes {} to {} of {}\n",
-                       piece.offset - place.offset, piece.offset - place.offset + piece.bytes,
-                       place.bytes);
-    }
-  }
-  return text;
 }
 
 }  // namespace rondo::grad

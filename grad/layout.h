@@ -65,7 +65,4 @@ std::vector<std::size_t> reverse_order(std::size_t parameters);
 // once: "parameter 17 appears twice". Empty if it is one.
 std::string problem_of_order(std::span<const std::size_t> order);
 
-// One line for each bucket and each parameter in it.
-std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters);
-
 }  // namespace rondo::grad

@@ -37,7 +37,6 @@ class GradientBuckets::State {
   std::size_t parameter_count() const noexcept { return setup_.parameters.size(); }
   Buffer gradient(std::size_t parameter) const;
   std::uint64_t layout_number() const noexcept { return order_.layout_number(); }
-  std::string describe() const { return grad::describe(setup_.layout, setup_.parameters); }
   void zero(void* stream);
 
   void begin_step(const StepOptions& options);

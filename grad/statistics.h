@@ -4,15 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <rondo/gradients.h>
 
 namespace rondo::grad {
-
-// One line for each bucket, one for their sum, and one for the step.
-std::string table_of(std::span<const BucketStatistics> statistics, const StepStatistics& step);
 
 // When things happened to one bucket.
 struct BucketTimes {

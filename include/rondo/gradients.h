@@ -264,9 +264,6 @@ class RONDO_API GradientBuckets {
   // The last synchronized step, by bucket and as a whole.
   std::span<const BucketStatistics> statistics() const noexcept;
   StepStatistics step_statistics() const noexcept;
-  std::string table() const;  // the same as text
-  // Text: where each parameter lies, and in which order buckets start.
-  std::string describe() const;
 
  private:
   std::unique_ptr<State> state_;
