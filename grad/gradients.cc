@@ -76,12 +76,6 @@ double GradientBuckets::norm() const {
 double GradientBuckets::norm(std::size_t parameter) const {
   return state_->norms().norm(parameter);
 }
-void GradientBuckets::count_in_norm(const Buffer& gradient) {
-  state_->count_in_norm(gradient, nullptr);
-}
-void GradientBuckets::count_in_norm_on(const Buffer& gradient, void* stream) {
-  state_->count_in_norm(gradient, stream);
-}
 bool GradientBuckets::finite() const {
   return std::isfinite(norm());
 }

@@ -152,14 +152,8 @@ void HostPasses::add_up_squares(std::span<const BlockSums> gradients) {
   squares_.back() = total_of(std::span(squares_).first(gradients.size()));
 }
 
-void HostPasses::check_counted(const Buffer& gradient) const {
-  setup_.refuse(fmt::format(
-      "count_in_norm(): the gradient is on GPU {}, but buckets are in host memory; copy it there",
-      gradient.device));
-}
-
 void HostPasses::clip(double max_norm, std::span<const ClipRange> ranges, void*) {
-  const double factor = clip_factor_of_squares(squares_.back() + counted_, max_norm);
+  const double factor = clip_factor_of_squares(squares_.back(), max_norm);
   if (factor == 1) return;
   for (const auto& [arena, piece] : ranges) {
     const DType type = setup_.layout.arenas[arena].type;

@@ -39,11 +39,6 @@ class HostPasses final : public Passes {
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override { return squares_; }
-  void forget_counted() noexcept override { counted_ = 0; }
-  void check_counted(const Buffer& gradient) const override;
-  void count(double squares, void*) override { counted_ += squares; }
-  void count(const Buffer&, void*) override {}
-  double counted() override { return counted_; }
   void clip(double max_norm, std::span<const ClipRange> ranges, void*) override;
   void complete(std::optional<void*>) override {}
   bool settle(std::chrono::milliseconds) noexcept override { return true; }
@@ -59,7 +54,6 @@ class HostPasses final : public Passes {
   std::vector<bool> overflowed_;    // by bucket
   std::vector<double> block_sums_;  // of squares, of all gradients
   std::vector<double> squares_;     // by parameter, then of all
-  double counted_ = 0;              // squares of gradients that are not in buckets
 };
 
 }  // namespace rondo::grad

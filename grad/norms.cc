@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/default_floats.h"
-#include "grad/square_sums.h"
+#include "grad/square_order.h"
 
 namespace rondo::grad {
 
@@ -53,7 +53,6 @@ std::vector<std::size_t> GradientNorms::shared_blocks(std::size_t parameter) con
 
 void GradientNorms::begin_step() {
   std::fill(counted_.begin(), counted_.end(), true);
-  setup_.passes->forget_counted();
 }
 
 void GradientNorms::add(std::size_t parameter, std::size_t first, std::size_t end) {
@@ -125,20 +124,6 @@ void GradientNorms::check_wanted(std::string_view call) const {
   if (!setup_.options.norms) setup_.refuse(fmt::format("{} needs GradientOptions::norms", call));
 }
 
-void GradientNorms::count(const Buffer& gradient, void* stream) {
-  check_wanted("count_in_norm()");
-  if (gradient.data == nullptr && gradient.count != 0)
-    setup_.refuse("count_in_norm(): the gradient is null");
-  check_has_norm(gradient.type);
-  if (gradient.count == 0) return;
-  if (gradient.device < 0) {
-    setup_.passes->count(square_sum(gradient.data, gradient.type, gradient.count), stream);
-    return;
-  }
-  setup_.passes->check_counted(gradient);
-  setup_.passes->count(gradient, stream);
-}
-
 double GradientNorms::norm(std::size_t parameter) const {
   const base::DefaultFloats floats;
   setup_.check_index("norm", parameter);
@@ -149,7 +134,7 @@ double GradientNorms::norm(std::size_t parameter) const {
 double GradientNorms::norm() const {
   const base::DefaultFloats floats;
   check_wanted("norm()");
-  return std::sqrt(setup_.passes->squares().back() + setup_.passes->counted());
+  return std::sqrt(setup_.passes->squares().back());
 }
 
 }  // namespace rondo::grad

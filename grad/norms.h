@@ -20,7 +20,7 @@ std::size_t all_square_blocks(const Setup& setup);
 // several buckets share waits for the last of them.
 //
 // Threads: the step thread (see Setup). Locks: none.
-// Failure: without GradientOptions::norms count() and the norms throw Error(invalid_argument).
+// Failure: without GradientOptions::norms the norms throw Error(invalid_argument).
 // Norms of gradients on a GPU wait for it, and throw what Passes::squares() throws.
 class GradientNorms {
  public:
@@ -32,8 +32,6 @@ class GradientNorms {
   // Adds up what a bucket has brought. Call it again for all buckets when one has changed.
   void add(std::size_t bucket);
   void end_step();  // after the last bucket, and again when one has changed
-  // A gradient outside of the buckets. stream: of one on a GPU.
-  void count(const Buffer& gradient, void* stream);
 
   double norm() const;
   double norm(std::size_t parameter) const;

@@ -122,16 +122,8 @@ class Passes {
   // them; at first 0. Waits for the GPU once after each add_up_squares(), and throws
   // Error(deadline_exceeded) if the GPU does not get there.
   virtual std::span<const double> squares() = 0;
-  // Gradients that are not in buckets, between steps. count() adds the squares of one in host
-  // memory, or reads one on a GPU in the stream, which check_counted() has not refused. counted()
-  // is their sum, in the order of the calls, and waits as squares() does.
-  virtual void forget_counted() noexcept = 0;
-  virtual void check_counted(const Buffer& gradient) const = 0;
-  virtual void count(double squares, void* stream) = 0;
-  virtual void count(const Buffer& gradient, void* stream) = 0;
-  virtual double counted() = 0;
   // Between steps, in the stream, without a wait for the GPU: multiplies gradients as
-  // clip_factor_of_squares() says, with what has been counted.
+  // clip_factor_of_squares() says.
   virtual void clip(double max_norm, std::span<const ClipRange> ranges, void* stream) = 0;
 
   // What is enqueued on the stream from here on comes after all that the step does with gradients

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/square_sums.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include <rondo/convert.h>
-#include <rondo/error.h>
 
 namespace rondo::grad {
 
@@ -60,45 +57,22 @@ double block_sum(const void* elements, DType type, std::size_t count) noexcept {
   return block_sum(values.data(), count);
 }
 
-// Calls visit(sum) for each block.
-template <class Visit>
-void for_each_block(const void* elements, DType type, std::size_t count, const Visit& visit) {
-  for (std::size_t at = 0; at < count; at += square_block)
-    visit(block_sum(static_cast<const std::byte*>(elements) + at * size_of(type), type,
-                    std::min(square_block, count - at)));
-}
-
 }  // namespace
 
 void sum_squares(const void* elements, DType type, std::size_t count, double* sums) {
-  for_each_block(elements, type, count, [&sums](double sum) { *sums++ = sum; });
-}
-
-double BlockTotal::total() const noexcept {
-  Lanes lanes = {};
-  for (std::size_t at = 0; at < square_line; at += square_lanes) add_lanes(lanes, columns_ + at);
-  return lanes_total(lanes);
+  for (std::size_t at = 0; at < count; at += square_block)
+    *sums++ = block_sum(static_cast<const std::byte*>(elements) + at * size_of(type), type,
+                        std::min(square_block, count - at));
 }
 
 double total_of(std::span<const double> blocks) noexcept {
   if (blocks.size() == 1) return blocks.front();
-  BlockTotal total;
-  for (const double block : blocks) total.add(block);
-  return total.total();
-}
-
-void check_has_norm(DType type) {
-  if (type != DType::f64 && type != DType::f32 && type != DType::f16 && type != DType::bf16)
-    throw Error(Errc::invalid_argument,
-                fmt::format("norm: gradients of type {} have no norm; use f64, f32, f16 or bf16",
-                            name_of(type)));
-}
-
-double square_sum(const void* elements, DType type, std::size_t count) {
-  check_has_norm(type);
-  BlockTotal total;
-  for_each_block(elements, type, count, [&total](double sum) { total.add(sum); });
-  return total.total();
+  double columns[square_line] = {};
+  for (std::size_t block = 0; block < blocks.size(); ++block)
+    columns[block % square_line] += blocks[block];
+  Lanes lanes = {};
+  for (std::size_t at = 0; at < square_line; at += square_lanes) add_lanes(lanes, columns + at);
+  return lanes_total(lanes);
 }
 
 }  // namespace rondo::grad

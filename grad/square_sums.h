@@ -17,21 +17,7 @@ namespace rondo::grad {
 // such. The first one is the first of a block; sums has square_blocks(count) elements.
 void sum_squares(const void* elements, DType type, std::size_t count, double* sums);
 
-// Adds up the sums of all blocks, which come in rising order.
-class BlockTotal {
- public:
-  void add(double block) noexcept { columns_[added_++ % square_line] += block; }
-  double total() const noexcept;
-
- private:
-  double columns_[square_line] = {};
-  std::size_t added_ = 0;
-};
+// Adds up the sums of all blocks of a gradient.
 double total_of(std::span<const double> blocks) noexcept;
-
-// Throws Error(invalid_argument) for types that sum_squares() does not take.
-void check_has_norm(DType type);
-// The sum of the squares of a whole gradient. Throws as check_has_norm() does.
-double square_sum(const void* elements, DType type, std::size_t count);
 
 }  // namespace rondo::grad

@@ -199,22 +199,6 @@ void GradientBuckets::State::begin_accumulation() {
   ++accumulations_;
 }
 
-void GradientBuckets::State::count_in_norm(const Buffer& gradient, void* stream) {
-  const base::DefaultFloats floats;
-  failure_.check();
-  if (collector_.phase() != Phase::idle)
-    setup_.refuse(
-        fmt::format("count_in_norm() in step {}: call it after finish(), which resets the norms",
-                    collector_.step()));
-  setup_.passes->check_stream("count_in_norm()", stream);
-  try {
-    finisher_.norms().count(gradient, stream);
-  } catch (const Error& error) {
-    if (error.code() == Errc::system) failure_.keep_current(collector_.step());
-    throw;
-  }
-}
-
 void GradientBuckets::State::clip(double max_norm, void* stream) {
   const base::DefaultFloats floats;
   finisher_.norms().check_wanted("clip()");

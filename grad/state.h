@@ -49,7 +49,6 @@ class GradientBuckets::State {
   void begin_accumulation();
   void end_accumulation() noexcept { --accumulations_; }
 
-  void count_in_norm(const Buffer& gradient, void* stream);
   void clip(double max_norm, void* stream);
   // Throws the failure if there is one: then it has no norms.
   const grad::GradientNorms& norms() const;

@@ -25,9 +25,8 @@ constexpr KernelFacts facts[] = {
     {"rondo_grad_find_overflow", 2, 1, 1}, {"rondo_grad_squares_f64", 8, 0, 0},
     {"rondo_grad_squares_f32", 4, 0, 0},   {"rondo_grad_squares_f16", 2, 0, 0},
     {"rondo_grad_squares_bf16", 2, 0, 0},  {"rondo_grad_add_blocks", 8, 0, 0},
-    {"rondo_grad_count_squares", 8, 0, 0}, {"rondo_grad_clip_f64", 8, 8, 0},
-    {"rondo_grad_clip_f32", 4, 4, 0},      {"rondo_grad_clip_f16", 2, 2, 0},
-    {"rondo_grad_clip_bf16", 2, 2, 0}};
+    {"rondo_grad_clip_f64", 8, 8, 0},      {"rondo_grad_clip_f32", 4, 4, 0},
+    {"rondo_grad_clip_f16", 2, 2, 0},      {"rondo_grad_clip_bf16", 2, 2, 0}};
 static_assert(std::size(facts) == bucket_kernels);
 
 const KernelFacts& facts_of(BucketKernel kernel) noexcept {
@@ -98,11 +97,6 @@ void BucketKernels::launch(BucketKernel kernel, const void* arguments, unsigned 
 void BucketKernels::launch(BucketKernel kernel, const PieceArguments& arguments,
                            device::StreamHandle stream) const {
   launch(kernel, &arguments, blocks_of(kernel, arguments), stream);
-}
-
-void BucketKernels::launch_count(const CountArguments& arguments,
-                                 device::StreamHandle stream) const {
-  launch(BucketKernel::count_squares, &arguments, 1, stream);
 }
 
 void BucketKernels::launch_clip(DType type, const ClipArguments& arguments,

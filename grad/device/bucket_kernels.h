@@ -12,7 +12,6 @@
 #include "device/objects.h"
 #include "grad/device/arguments.h"
 #include "grad/device/clip.h"
-#include "grad/device/squares.h"
 #include "grad/parameter_check.h"
 
 namespace rondo::grad {
@@ -31,13 +30,12 @@ enum class BucketKernel : std::uint8_t {
   squares_f16,
   squares_bf16,
   add_blocks,
-  count_squares,
   clip_f64,
   clip_f32,
   clip_f16,
   clip_bf16
 };
-inline constexpr std::size_t bucket_kernels = 17;
+inline constexpr std::size_t bucket_kernels = 16;
 // The kernels for gradients of this type.
 BucketKernel squares_kernel(DType type) noexcept;
 BucketKernel clip_kernel(DType type) noexcept;
@@ -53,7 +51,6 @@ class BucketKernels {
   // Enqueues a launch. The context is current. Throws Error(system).
   void launch(BucketKernel kernel, const PieceArguments& arguments,
               device::StreamHandle stream) const;
-  void launch_count(const CountArguments& arguments, device::StreamHandle stream) const;
   void launch_clip(DType type, const ClipArguments& arguments, device::StreamHandle stream) const;
 
  private:

@@ -19,10 +19,8 @@ namespace rondo::grad {
 struct ClipArguments {
   std::byte* gradients;   // packs are taken where it is a multiple of 16
   std::uint64_t count;    // of elements
-  const double* squares;  // on the GPU: the sum of those in buckets
-  double other_squares;   // of gradients that are not in buckets
+  const double* squares;  // on the GPU: the sum of all
   double max_norm;
-  const double* counted;  // on the GPU: instead of other_squares; may be null
 };
 
 namespace {
@@ -52,9 +50,7 @@ struct Clip {
 
   RONDO_HD static void run(int, const Arguments& arguments, Shared&,
                            const device::GridThread& thread) noexcept {
-    const double others =
-        arguments.counted == nullptr ? arguments.other_squares : *arguments.counted;
-    const double factor = clip_factor_of_squares(*arguments.squares + others, arguments.max_norm);
+    const double factor = clip_factor_of_squares(*arguments.squares, arguments.max_norm);
     if (factor == 1) return;
     constexpr std::uint64_t pack = 16 / sizeof(Stored);
     Shares shares{thread};
@@ -69,7 +65,6 @@ struct Clip {
   static void for_each_pointer(Arguments& arguments, Visit&& visit) {
     visit(arguments.gradients, arguments.count * sizeof(Stored));
     visit(arguments.squares, sizeof(double));
-    if (arguments.counted != nullptr) visit(arguments.counted, sizeof(double));
   }
 
  private:

@@ -11,9 +11,6 @@ namespace rondo::grad {
 
 namespace {
 
-// How many sums of blocks a gradient that is not in buckets has in one launch.
-constexpr std::size_t counted_blocks = 4 * square_line;
-
 device::StreamHandle handle_of(void* stream) noexcept {
   return static_cast<device::StreamHandle>(stream);
 }
@@ -32,8 +29,7 @@ GpuPasses::GpuPasses(const Setup& setup, int ordinal)
       last_(gpu()),
       given_(setup.parameters.size()) {
   if (setup.options.norms)
-    block_sums_.emplace(
-        gpu(), sizeof(double) * (square_line + std::max(counted_blocks, all_square_blocks(setup))));
+    block_sums_.emplace(gpu(), sizeof(double) * std::max<std::size_t>(all_square_blocks(setup), 1));
   if (setup.options.norms || has_sizes()) results_.emplace(setup, gpu());
   readies_.reserve(given_.size());
   for (std::size_t i = 0; i < given_.size(); ++i) readies_.emplace_back(gpu());
@@ -363,86 +359,8 @@ void GpuPasses::add_up_squares(std::span<const BlockSums> gradients) {
 
 std::span<const double> GpuPasses::squares() {
   const device::Current current(gpu());
-  if (count_stale_) results_->fetch(stream_.get());
-  count_stale_ = false;
   results_->await(wait());
   return results_->squares();
-}
-
-void GpuPasses::forget_counted() noexcept {
-  counted_ = 0;
-  counts_on_gpu_ = count_stale_ = false;
-}
-
-void GpuPasses::check_counted(const Buffer& gradient) const {
-  if (gradient.device != gpu().ordinal())
-    setup_.refuse(
-        fmt::format("count_in_norm(): the gradient is on GPU {}, but buckets are on GPU {}; copy "
-                    "it there, or to host memory",
-                    gradient.device, gpu().ordinal()));
-  const device::Current current(gpu());
-  const std::size_t element_bytes = size_of(gradient.type);
-  if (gradient.count > SIZE_MAX / element_bytes)
-    setup_.refuse(fmt::format(
-        "count_in_norm(): the gradient has {} elements, more than memory holds", gradient.count));
-  const std::string problem = device::problem_of_memory(
-      gpu(), gradient.data, gradient.count * element_bytes, "buckets are");
-  if (!problem.empty()) setup_.refuse(fmt::format("count_in_norm(): the gradient {}", problem));
-  if (address_of(gradient.data) % element_bytes != 0)
-    setup_.refuse(fmt::format("count_in_norm(): the gradient lies at {}, which is no address of {}",
-                              gradient.data, name_of(gradient.type)));
-}
-
-void GpuPasses::launch_count(CountArguments arguments, device::StreamHandle stream) {
-  const std::size_t columns = block_sums_->bytes() / sizeof(double) - square_line;
-  arguments.columns = reinterpret_cast<double*>(block_sum_at(columns));
-  arguments.total = results_->counted_at();
-  kernels_.launch_count(arguments, stream);
-}
-
-// As long as no gradient was on the GPU the host has the sum, and nothing waits for it.
-void GpuPasses::count(double squares, void* stream) {
-  if (!counts_on_gpu_) {
-    counted_ += squares;
-    return;
-  }
-  in_order(stream, [&](device::StreamHandle handle) {
-    CountArguments arguments;
-    arguments.sum = squares;
-    launch_count(arguments, handle);
-    count_stale_ = true;
-  });
-}
-
-// The memory for sums of blocks is free between steps.
-void GpuPasses::count(const Buffer& gradient, void* stream) {
-  in_order(stream, [&](device::StreamHandle handle) {
-    const std::size_t element_bytes = size_of(gradient.type),
-                      blocks = square_blocks(gradient.count);
-    for (std::size_t first = 0; first < blocks; first += counted_blocks) {
-      const std::size_t from = first * square_block,
-                        now = std::min(gradient.count - from, counted_blocks * square_block);
-      Launches launches(kernels_, squares_kernel(gradient.type), 1, handle);
-      launches.add({static_cast<const std::byte*>(gradient.data) + from * element_bytes,
-                    block_sum_at(0), nullptr, now});
-      launches.finish();
-      CountArguments arguments;
-      arguments.blocks = reinterpret_cast<const double*>(block_sum_at(0));
-      arguments.count = square_blocks(now);
-      arguments.before = counted_;
-      arguments.begins = counts_on_gpu_ ? 0 : 1;
-      arguments.first = first == 0 ? 1 : 0;
-      arguments.last = first + counted_blocks >= blocks ? 1 : 0;
-      launch_count(arguments, handle);
-    }
-    counts_on_gpu_ = count_stale_ = true;
-  });
-}
-
-double GpuPasses::counted() {
-  if (!counts_on_gpu_) return counted_;
-  (void)squares();
-  return results_->counted();
 }
 
 void GpuPasses::clip(double max_norm, std::span<const ClipRange> ranges, void* stream) {
@@ -450,11 +368,11 @@ void GpuPasses::clip(double max_norm, std::span<const ClipRange> ranges, void* s
     const auto* const squares =
         reinterpret_cast<const double*>(results_->square_at(setup_.parameters.size()));
     for (const auto& [arena, piece] : ranges)
-      kernels_.launch_clip(setup_.layout.arenas[arena].type,
-                           {setup_.storage.gradients(arena) + piece.offset,
-                            piece.bytes / size_of(setup_.layout.arenas[arena].type), squares,
-                            counted_, max_norm, counts_on_gpu_ ? results_->counted_at() : nullptr},
-                           handle);
+      kernels_.launch_clip(
+          setup_.layout.arenas[arena].type,
+          {setup_.storage.gradients(arena) + piece.offset,
+           piece.bytes / size_of(setup_.layout.arenas[arena].type), squares, max_norm},
+          handle);
   });
 }
 

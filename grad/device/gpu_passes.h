@@ -24,8 +24,8 @@ namespace rondo::grad {
 // - All loads of a step come after the stream of begin_step(), and after that of finish() where
 //   gradients become unused there: the program uses none that nobody calls ready() for.
 // - A copy to a view, in a step that gives nothing, comes after the last use of gradients. Zeroing
-//   clipping and counting also come after the ready events of their step.
-// - The bucket stream comes after zeroing, clipping and counting: it finds their results.
+//   and clipping also come after the ready events of their step.
+// - The bucket stream comes after zeroing and clipping: it finds their results.
 // - The stream of finish() comes after the last use, and after ready events that no load waits for:
 //   it finds the results, and may use what it has given.
 //
@@ -63,11 +63,6 @@ class GpuPasses final : public Passes {
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override;
-  void forget_counted() noexcept override;
-  void check_counted(const Buffer& gradient) const override;
-  void count(double squares, void* stream) override;
-  void count(const Buffer& gradient, void* stream) override;
-  double counted() override;
   void clip(double max_norm, std::span<const ClipRange> ranges, void* stream) override;
   void complete(std::optional<void*> stream) override;
   bool settle(std::chrono::milliseconds time) noexcept override;
@@ -100,7 +95,6 @@ class GpuPasses final : public Passes {
   bool has_sizes() const noexcept { return setup_.options.wire == DType::f16; }
   void await_results();
   GpuWait wait() const noexcept;
-  void launch_count(CountArguments arguments, device::StreamHandle stream);
 
   std::byte* block_sum_at(std::size_t block) const noexcept;
 
@@ -112,14 +106,10 @@ class GpuPasses final : public Passes {
   std::vector<device::Event> readies_;  // by parameter
   std::vector<std::optional<device::DeviceMemory>> saved_;  // by arena
 
-  // With norms: the sums of blocks, then the columns of CountSquares. With them or f16 on the wire:
-  // what the host learns of a step.
+  // With norms: the sums of blocks. With them or f16 on the wire: what the host learns of a step.
   std::optional<device::DeviceMemory> block_sums_;
   std::optional<Results> results_;
   bool stale_ = false;  // gradients have been measured or stored since results were fetched
-  double counted_ = 0;  // squares of gradients that are not in buckets, until one is on the GPU
-  bool counts_on_gpu_ = false;  // their sum is there
-  bool count_stale_ = false;    // it has changed since results were fetched
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

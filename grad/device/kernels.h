@@ -22,7 +22,6 @@
   KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<SquaresOfShort<base::F16>>>)   \
   KERNEL(rondo_grad_squares_bf16, SquareSums<OneBlock<SquaresOfShort<base::BF16>>>) \
   KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)                              \
-  KERNEL(rondo_grad_count_squares, CountSquares)                                    \
   KERNEL(rondo_grad_clip_f64, Clip<ClipF64>)                                        \
   KERNEL(rondo_grad_clip_f32, Clip<ClipF32>)                                        \
   KERNEL(rondo_grad_clip_f16, Clip<ClipShort<base::F16>>)                           \

@@ -9,11 +9,10 @@ namespace rondo::grad {
 Results::Results(const Setup& setup, const device::Gpu& gpu)
     : gpu_(gpu),
       squares_(setup.options.norms ? setup.parameters.size() + 1 : 0),
-      doubles_(squares_ == 0 ? 0 : squares_ + 1),
       sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
       words_(sizes_ == 0 ? 0 : sizes_ + setup.layout.buckets.size() + 1),
       memory_(gpu,
-              std::max(doubles_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
+              std::max(squares_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
       host_(gpu, memory_.bytes()),
       fetched_(gpu) {
   std::memset(host_.data(), 0, host_.bytes());

@@ -22,16 +22,12 @@ class Results {
  public:
   Results(const Setup& setup, const device::Gpu& gpu);
 
-  // On the GPU. After the squares of all parameters comes the sum of them, then that of gradients
-  // that are not in buckets.
+  // On the GPU. After the squares of all parameters comes the sum of them.
   std::byte* square_at(std::size_t parameter) const noexcept {
     return at(parameter * sizeof(double));
   }
-  double* counted_at() const noexcept {
-    return reinterpret_cast<double*>(at(squares_ * sizeof(double)));
-  }
   std::uint32_t* sizes_at() const noexcept {
-    return reinterpret_cast<std::uint32_t*>(at(doubles_ * sizeof(double)));
+    return reinterpret_cast<std::uint32_t*>(at(squares_ * sizeof(double)));
   }
   std::uint32_t* overflow_at(std::size_t bucket) const noexcept {
     return sizes_at() + sizes_ + bucket;
@@ -47,9 +43,8 @@ class Results {
   std::span<const double> squares() const noexcept {
     return {reinterpret_cast<const double*>(host_.data()), squares_};
   }
-  double counted() const noexcept { return squares().data()[squares_]; }
   std::span<const float> sizes() const noexcept {
-    return {reinterpret_cast<const float*>(host_.data() + doubles_ * sizeof(double)), sizes_};
+    return {reinterpret_cast<const float*>(host_.data() + squares_ * sizeof(double)), sizes_};
   }
   bool overflowed(std::size_t bucket) const noexcept {
     return sizes().data()[sizes_ + bucket] != 0;
@@ -61,8 +56,8 @@ class Results {
   }
 
   const device::Gpu& gpu_;
-  // doubles: squares, one more; words: sizes, overflows by bucket, one more
-  const std::size_t squares_, doubles_, sizes_, words_;
+  // words: sizes, overflows by bucket, one more
+  const std::size_t squares_, sizes_, words_;
   device::DeviceMemory memory_;
   device::PinnedMemory host_;
   device::Event fetched_;

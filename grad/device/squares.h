@@ -15,18 +15,6 @@
 
 namespace rondo::grad {
 
-struct CountArguments {
-  const double* blocks = nullptr;  // null: `sum` is given
-  std::uint64_t count = 0;         // a multiple of square_line, except in the last launch
-  double sum = 0;
-  double before = 0;          // what the total begins with
-  std::uint32_t begins = 0;   // the total begins with this gradient
-  std::uint32_t first = 1;    // launch of the gradient
-  std::uint32_t last = 1;     // likewise
-  double* columns = nullptr;  // kept between launches
-  double* total = nullptr;
-};
-
 namespace {
 
 static_assert(device::block_threads == square_line, "a thread for each lane of a block");
@@ -144,41 +132,6 @@ struct SquareSums {
       if (piece.from != nullptr) visit(piece.from, piece.count * Summands::bytes);
       visit(piece.to, Summands::sums(piece.count) * sizeof(double));
     }
-  }
-};
-
-// Adds a gradient that is not in buckets to the sum of such gradients. The sums of its blocks come
-// in several launches, as they do to BlockTotal; the first of a launch is in column 0. Or the sum
-// of its squares is given. The grid has one block.
-struct CountSquares {
-  using Arguments = CountArguments;
-  using Shared = SquareShared;
-  static constexpr int phases = 3;
-
-  RONDO_HD static void run(int phase, const Arguments& arguments, Shared& shared,
-                           const device::GridThread& thread) noexcept {
-    const unsigned index = thread.index;
-    if (phase == 0) {
-      double sum = arguments.first != 0 ? 0 : arguments.columns[index];
-      RONDO_ROLLED
-      for (std::uint64_t i = index; i < arguments.count; i += square_line)
-        sum += arguments.blocks[i];
-      shared.threads[index] = sum;
-      if (arguments.last == 0) arguments.columns[index] = sum;
-    } else if (arguments.last != 0 && phase == 1 && index < square_lanes) {
-      shared.sum_lane(index);
-    } else if (arguments.last != 0 && phase == 2 && index == 0) {
-      const double before = arguments.begins != 0 ? arguments.before : *arguments.total;
-      *arguments.total =
-          before + (arguments.blocks == nullptr ? arguments.sum : lanes_total(shared.lanes));
-    }
-  }
-
-  template <class Visit>
-  static void for_each_pointer(Arguments& arguments, Visit&& visit) {
-    if (arguments.blocks != nullptr) visit(arguments.blocks, arguments.count * sizeof(double));
-    visit(arguments.columns, square_line * sizeof(double));
-    visit(arguments.total, sizeof(double));
   }
 };
 

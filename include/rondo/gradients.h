@@ -229,21 +229,11 @@ class RONDO_API GradientBuckets {
   };
 
   // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits
-  // on all ranks) and of one; no pass over memory. After finish_on(), and after count_in_norm_on(),
-  // the first call waits for the GPU, and throws Error(deadline_exceeded) if that does not get
-  // there within GradientOptions::deadline. Throws the failure of a step that has failed.
+  // on all ranks) and of one; no pass over memory. After finish_on() the first call waits for the
+  // GPU, and throws Error(deadline_exceeded) if that does not get there within
+  // GradientOptions::deadline. Throws the failure of a step that has failed.
   double norm() const;
   double norm(std::size_t parameter) const;
-  // Adds a gradient outside of the buckets to norm(), finite() and clip_factor() until the next
-  // finish(). It must be the same on all ranks, like SyncBatchNorm::gamma_gradient_sum(), and f64,
-  // f32, f16 or bf16, in host memory or on the GPU of the buckets. In host memory the call reads it
-  // and keeps no reference. On a GPU it is read in the stream, which comes after everything that
-  // Rondo has enqueued for gradients; so do not touch it until the stream has reached the call. The
-  // host waits for nothing, and the bits are those of host memory. Throws Error(invalid_argument)
-  // in a step, without GradientOptions::norms, and for a GPU that is not that of the buckets; on a
-  // GPU as zero_on() does.
-  void count_in_norm(const Buffer& gradient);
-  void count_in_norm_on(const Buffer& gradient, void* stream);
   // False, on all ranks alike, if a gradient has an element that is infinite or NaN, or if the sum
   // of squares exceeds f64. Skip the optimizer's step then: no factor repairs infinity or NaN.
   //   if (buckets.finite()) optimizer.step(buckets.clip_factor(1.0));

@@ -3,6 +3,7 @@
 // Waits of gradient buckets, and of broadcast_parameters, for a GPU that does not come: each ends
 // at the deadline, and says who waited for what.
 #include <array>
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -109,23 +110,31 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
   });
 }
 
+// As above: a parameter is unused, so what comes after loads waits for the stream of finish_on().
 TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  run_with_deadlines({.norms = true},
-                     [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
-                       const device::Stream late(on.gpu());
-                       const GpuFloats outside(on, 9, 1);
-                       buckets.begin_step();
-                       for (const std::size_t i : {2, 1, 0}) buckets.ready(i);
-                       buckets.finish();
-                       fake.hold(late.get());
-                       buckets.count_in_norm_on(outside.buffer(), late.get());
-                       expect_deadline(setting, [&] { (void)buckets.norm(); });
-                       fake.let_go(late.get());
-                       expect(buckets.norm() == 3, "the norm");
-                       settle(on, late);
-                     });
+  run_with_deadlines({.wire = DType::bf16, .norms = true}, [&](GradientBuckets& buckets, OnGpu& on,
+                                                               const std::string& setting) {
+    const device::Stream stream(on.gpu()), late(on.gpu());
+    const std::vector<float> ones(3000, 1);
+    const std::size_t unused[] = {empty};
+    const unsigned long before = fake.calls("cuLaunchKernel");
+    buckets.begin_step({.unused = unused, .stream = stream.get()});
+    for (const std::size_t i : {1, 0}) {
+      const Buffer view = buckets.gradient(i);
+      on.copier.write(address_of(view), std::as_bytes(std::span(ones).first(view.count)));
+      buckets.ready_on(i, stream.get());
+    }
+    await_launches(fake, before);
+    fake.hold(late.get());
+    buckets.finish_on(late.get());
+    expect_deadline(setting, [&] { (void)buckets.norm(); });
+    fake.let_go(late.get());
+    expect(buckets.norm() == std::sqrt(3500.0), "the norm");
+    settle(on, stream);
+    settle(on, late);
+  });
 }
 
 // The copy may still come, so its memory is never freed.

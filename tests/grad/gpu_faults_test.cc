@@ -170,6 +170,31 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move", "[gp
   });
 }
 
+// Each type has a launch of its own. The end of the buckets waits for the first one, which writes
+// their memory, and gives that memory up when the stream is late.
+TEST_CASE("clip_on() that fails half way leaves no kernel behind", "[gpu][abandons]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "half way", [&](Communicator& c, OnGpu& on) {
+    constexpr Tensor two_types[] = {{3000}, {500, DType::f64}};
+    const device::Stream stream(on.gpu()), late(on.gpu());
+    {
+      GradientBuckets buckets(c, parameters_of(two_types, on.gpu().ordinal()),
+                              {.norms = true, .deadline = short_deadline});
+      buckets.begin_step({.stream = stream.get()});
+      for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
+      buckets.finish_on(stream.get());
+      settle(on, stream);
+      fake.hold(late.get());
+      constexpr int out_of_memory = 2;
+      fake.fail("cuLaunchKernel", 2, 1, out_of_memory);
+      refused(Errc::system, "CUDA_ERROR_OUT_OF_MEMORY", [&] { buckets.clip_on(0, late.get()); });
+    }
+    fake.let_go(late.get());
+    settle(on, late);
+  }));
+}
+
 // Here the fake aborts in a function that may block.
 TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew", "[gpu]") {
   if (FakeCuda::missing()) return;

@@ -41,7 +41,6 @@ struct Trainer::Gpu {
   OnGpu on;
   device::Stream a, b;
   std::vector<std::unique_ptr<Memory>> memory;  // by parameter
-  std::vector<std::unique_ptr<device::DeviceMemory>> outside;
 };
 
 void Trainer::Destroy::operator()(Gpu* gpu) const noexcept {
@@ -105,22 +104,6 @@ void Trainer::clip(double most) {
   gpu_ ? buckets.clip_on(most, gpu_->a.get()) : buckets.clip(most);
 }
 
-void Trainer::count_host_memory_in_norm(const Bytes& values, DType type) {
-  const Buffer buffer{const_cast<std::byte*>(values.data()), values.size() / size_of(type), type};
-  gpu_ ? buckets.count_in_norm_on(buffer, gpu_->a.get()) : buckets.count_in_norm(buffer);
-}
-
-void Trainer::count_in_norm(const Bytes& values, DType type, std::size_t shift) {
-  if (!gpu_) return count_host_memory_in_norm(values, type);
-  gpu_->outside.push_back(
-      std::make_unique<device::DeviceMemory>(gpu_->on.gpu(), values.size() + shift + 1));
-  const device::Address to = gpu_->outside.back()->address() + shift;
-  gpu_->on.copier.write(to, values);
-  buckets.count_in_norm_on(
-      {reinterpret_cast<void*>(to), values.size() / size_of(type), type, gpu_->on.gpu().ordinal()},
-      gpu_->a.get());
-}
-
 Bytes Trainer::read(std::size_t parameter) {
   const Buffer view = buckets.gradient(parameter);
   if (!gpu_) return bytes_of(view);
@@ -139,7 +122,6 @@ void Trainer::settle() {
     gpu_->on.gpu().check(event.record(stream->get()), "record");
     gpu_->on.gpu().check(device::wait_for(event, patience_), "a stream of the test");
   }
-  gpu_->outside.clear();
 }
 
 }  // namespace rondo::testing

@@ -39,9 +39,6 @@ class Trainer {
   // Does begin, gives the gradients of the model in reverse order, and does finish.
   void step(const Model& model, std::size_t step, const StepOptions& options = {});
   void clip(double most);
-  // The values lie where the gradients do, on a GPU `shift` bytes behind the start of their memory.
-  void count_in_norm(const Bytes& values, DType type, std::size_t shift = 0);
-  void count_host_memory_in_norm(const Bytes& values, DType type);
   Bytes read(std::size_t parameter);
   // Waits for the streams. Throws Error where they have not ended in time.
   void settle();
