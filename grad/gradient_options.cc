@@ -63,8 +63,6 @@ std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   if (options.wire && *options.wire != DType::f16 && *options.wire != DType::bf16)
     return refusal(
         fmt::format("the wire type is {}, but it must be f16 or bf16", name_of(*options.wire)));
-  if (options.error_feedback && !options.wire)
-    return refusal("error_feedback needs a wire type: without one nothing is rounded");
   if (options.deadline.count() < 0)
     return refusal(
         fmt::format("the deadline is {} ms, but it cannot be negative", options.deadline.count()));
@@ -89,20 +87,18 @@ OpOptions operation_options(const GradientOptions& options, std::string_view tag
 std::uint64_t flags_of(const GradientOptions& options, bool on_gpu) {
   const std::uint64_t wire = options.wire ? 1 + static_cast<std::uint64_t>(*options.wire) : 0;
   return static_cast<std::uint64_t>(options.averaging) | wire << 2 |
-         static_cast<std::uint64_t>(options.error_feedback) << 8 |
-         static_cast<std::uint64_t>(options.find_unused) << 9 |
-         static_cast<std::uint64_t>(options.rebuild) << 10 |
-         static_cast<std::uint64_t>(on_gpu) << 11;
+         static_cast<std::uint64_t>(options.find_unused) << 8 |
+         static_cast<std::uint64_t>(options.rebuild) << 9 |
+         static_cast<std::uint64_t>(on_gpu) << 10;
 }
 
 std::string text_of(const GradientOptions& options, bool on_gpu) {
   return fmt::format(
-      "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}, "
+      "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}, "
       "gradients {}",
       options.first_bucket_bytes, options.bucket_bytes,
       averaging_names[static_cast<std::size_t>(options.averaging)],
-      options.wire ? name_of(*options.wire) : "none",
-      options.error_feedback ? ", error_feedback" : "", options.find_unused ? ", find_unused" : "",
+      options.wire ? name_of(*options.wire) : "none", options.find_unused ? ", find_unused" : "",
       options.rebuild ? ", rebuild" : "", on_gpu ? "on a GPU" : "in host memory");
 }
 

@@ -90,8 +90,7 @@ void HostPasses::load(std::size_t bucket, std::span<const LoadedPart> parts, dou
     if (part.zero)
       std::memset(to, 0, count * size_of(wire.type));
     else
-      encode_wire(reinterpret_cast<const float*>(values), storage.residual(arena, offset), factor,
-                  to, wire.type, count, part.unit,
+      encode_wire(reinterpret_cast<const float*>(values), factor, to, wire.type, count, part.unit,
                   sizes_.empty() ? nullptr : &sizes_[part.parameter]);
   }
 }
@@ -126,14 +125,6 @@ void HostPasses::measure(std::span<const LoadedPart> parts, double factor) {
     sizes_[part.parameter] = largest_finite(static_cast<const float*>(view.data), view.count) *
                              static_cast<float>(factor);
   }
-}
-
-void HostPasses::drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) {
-  const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  for (const auto& [parameter, piece, zero, unit] : parts)
-    if (float* const residual = setup_.storage.residual(arena, piece.offset);
-        residual != nullptr && !zero)
-      std::memset(residual, 0, piece.bytes);
 }
 
 void HostPasses::add_squares(std::span<const SquareRange> ranges) {

@@ -35,7 +35,6 @@ class HostPasses final : public Passes {
   Buffer spare_word() const noexcept override { return {}; }
   std::span<const float> sizes() override { return sizes_; }
   bool overflowed(std::size_t bucket) override { return !sizes_.empty() && overflowed_[bucket]; }
-  void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) override;
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override { return squares_; }

@@ -224,13 +224,11 @@ void Launcher::compare_sizes() {
       .wait();
 }
 
-// The gradients are still this rank's own. The residuals of earlier roundings in this bucket are
-// dropped: they are less than half a digit of the gradients before these grew.
+// The gradients are still this rank's own.
 void Launcher::send_again_if_too_large(std::size_t bucket) {
   compare_sizes();
   if (!powers_.choose_again(bucket, sizes())) return;
   collect_parts(bucket);
-  setup_.passes->drop_residuals(bucket, parts_);
   setup_.passes->load(bucket, parts_, plan_.wire_factor, false);
   OpOptions options = setup_.operation_options("gradients bucket again");
   options.stream = setup_.passes->stream();

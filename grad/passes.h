@@ -111,8 +111,6 @@ class Passes {
   virtual std::span<const float> sizes() = 0;
   // Whether store() has left this bucket alone. Waits likewise.
   virtual bool overflowed(std::size_t bucket) = 0;
-  // Forgets what rounding has lost of these parts.
-  virtual void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) = 0;
 
   // With GradientOptions::norms. The ranges of add_squares() are of one arena. add_up_squares() has
   // an element for each parameter.

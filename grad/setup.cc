@@ -34,7 +34,7 @@ auto made(Communicator& communicator, Make make) {
 
 std::unique_ptr<Storage> make_storage(const Setup& setup) {
   return std::make_unique<Storage>(setup.communicator, device_of(setup.parameters), setup.layout,
-                                   setup.options.wire, setup.options.error_feedback);
+                                   setup.options.wire);
 }
 
 // The one place that chooses between the processor and a GPU.

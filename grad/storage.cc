@@ -4,7 +4,7 @@
 namespace rondo::grad {
 
 Storage::Storage(Communicator& communicator, int device, const GradientLayout& layout,
-                 std::optional<DType> wire, bool residuals)
+                 std::optional<DType> wire)
     : device_(device) {
   for (const Arena& arena : layout.arenas) {
     Block& block = blocks_.emplace_back();
@@ -14,9 +14,6 @@ Storage::Storage(Communicator& communicator, int device, const GradientLayout& l
     if (!wire || arena.type != DType::f32 || arena.bytes == 0) continue;
     block.wire_type = *wire;
     block.wire = communicator.allocate(arena.bytes / size_of(arena.type) * size_of(*wire), device);
-    if (!residuals) continue;
-    // No peer reaches it.
-    block.residual = device < 0 ? Memory(arena.bytes) : communicator.allocate(arena.bytes, device);
   }
 }
 
@@ -40,11 +37,6 @@ std::byte* Storage::travelling_at(const GradientLayout& layout, std::size_t buck
   const Block& block = blocks_[range.arena];
   return static_cast<std::byte*>(travelling(layout, bucket).data) +
          (offset - range.offset) / size_of(block.type) * size_of(block.wire_type);
-}
-
-float* Storage::residual(std::size_t arena, std::size_t offset) const noexcept {
-  float* const residuals = static_cast<float*>(blocks_[arena].residual.data());
-  return residuals == nullptr ? nullptr : residuals + offset / sizeof(float);
 }
 
 }  // namespace rondo::grad

@@ -15,17 +15,16 @@
 
 namespace rondo::grad {
 
-// Owns the arenas of gradients, and beside them the arenas in the wire type and the residuals of
-// error feedback.
+// Owns the arenas of gradients, and beside them the arenas in the wire type.
 //
 // Threads: thread-bound; accessors may be called by any thread, at once. Locks: none.
 // Failure: the constructor throws when there is no memory.
 class Storage {
  public:
   // device: of all memory, as Buffer::device. With a wire type, gradients of f32 get a second arena
-  // of that type. With `residuals` they get one more for rounding errors.
+  // of that type.
   Storage(Communicator& communicator, int device, const GradientLayout& layout,
-          std::optional<DType> wire, bool residuals);
+          std::optional<DType> wire);
 
   int device() const noexcept { return device_; }
   std::byte* gradients(std::size_t arena) const noexcept;
@@ -35,14 +34,12 @@ class Storage {
   std::byte* travelling_at(const GradientLayout& layout, std::size_t bucket,
                            std::size_t offset) const noexcept;
   bool has_wire(std::size_t arena) const noexcept { return blocks_[arena].wire.data() != nullptr; }
-  // Null without error feedback.
-  float* residual(std::size_t arena, std::size_t offset) const noexcept;
 
  private:
   struct Block {
     DType type = DType::f32, wire_type = DType::f32;
     std::size_t bytes = 0;
-    Memory gradients, wire, residual;
+    Memory gradients, wire;
   };
   int device_;
   std::vector<Block> blocks_;  // by arena

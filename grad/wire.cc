@@ -15,7 +15,7 @@ namespace rondo::grad {
 
 namespace {
 
-// So small that a tile and its rounded copy stay in the first-level cache.
+// So small that a tile stays in the first-level cache.
 constexpr std::size_t tile = 2048;
 using Tile = std::array<float, tile>;
 
@@ -29,10 +29,6 @@ void multiply(const float* in, double factor, float* out, std::size_t count) {
   }
 }
 
-void keep_loss(const Tile& wanted, const Tile& given, float* residual, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) residual[i] = lost_by(wanted[i], given[i]);
-}
-
 float larger_finite(const float* values, std::size_t count, float largest) noexcept {
   auto most = std::bit_cast<std::uint32_t>(largest);
   for (std::size_t i = 0; i < count; ++i) most = larger_finite(most, values[i]);
@@ -41,27 +37,20 @@ float larger_finite(const float* values, std::size_t count, float largest) noexc
 
 }  // namespace
 
-void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
+void encode_wire(const float* gradient, double scale, void* wire, DType wire_type,
                  std::size_t count, float unit, float* largest) {
-  if (residual == nullptr && largest == nullptr && scale == 1 && unit == 1)
+  if (largest == nullptr && scale == 1 && unit == 1)
     return convert(gradient, DType::f32, wire, wire_type, count);
   const auto factor = static_cast<float>(
       scale);  // the wire type has too few digits to show the difference from f64
-  const float back = 1 / unit;
-  Tile wanted, given;
+  Tile wanted;
   for (std::size_t at = 0; at < count; at += tile) {
     const std::size_t now = std::min(tile, count - at);
-    std::byte* const to = static_cast<std::byte*>(wire) + at * size_of(wire_type);
     for (std::size_t i = 0; i < now; ++i) wanted[i] = times(gradient[at + i], factor);
-    if (residual != nullptr)
-      for (std::size_t i = 0; i < now; ++i) wanted[i] += residual[at + i];
     if (largest != nullptr) *largest = larger_finite(wanted.data(), now, *largest);
-    for (std::size_t i = 0; i < now; ++i) given[i] = wanted[i] * unit;
-    convert(given.data(), DType::f32, to, wire_type, now);
-    if (residual == nullptr) continue;
-    convert(to, wire_type, given.data(), DType::f32, now);
-    for (std::size_t i = 0; i < now; ++i) given[i] *= back;
-    keep_loss(wanted, given, residual + at, now);
+    for (std::size_t i = 0; i < now; ++i) wanted[i] *= unit;
+    convert(wanted.data(), DType::f32, static_cast<std::byte*>(wire) + at * size_of(wire_type),
+            wire_type, now);
   }
 }
 

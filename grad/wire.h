@@ -9,13 +9,10 @@
 
 namespace rondo::grad {
 
-// wire[i] = (gradient[i] * scale + residual[i]) * unit, in f32, rounded to nearest even to the wire
-// type. residual[i] becomes the rounding error, or 0 if that is not finite (a value too large for
-// the wire type, infinity, NaN), so that one bad step does not spoil those after it.
-// residual may be null: no error feedback. wire_type: any that f32 converts to. wire overlaps
-// neither of the others. unit is a power of two, so it costs no digits. largest, when given, rises
-// to the largest finite |gradient[i] * scale + residual[i]|.
-void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
+// wire[i] = gradient[i] * scale * unit, in f32, rounded to nearest even to the wire type, which is
+// any that f32 converts to. The two do not overlap. unit is a power of two, so it costs no digits.
+// largest, when given, rises to the largest finite |gradient[i] * scale|.
+void encode_wire(const float* gradient, double scale, void* wire, DType wire_type,
                  std::size_t count, float unit = 1, float* largest = nullptr);
 
 // Returns the largest finite absolute value, or 0 if there is none.

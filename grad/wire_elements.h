@@ -33,13 +33,5 @@ RONDO_HD inline std::uint32_t larger_finite(std::uint32_t most, float value) noe
   return finite > most ? finite : most;
 }
 
-// What rounding has lost; 0 where that is not finite, so that one bad step does not spoil those
-// after it. Comparisons with NaN are false.
-RONDO_HD inline float lost_by(float wanted, float given) noexcept {
-  constexpr float most = 0x1.fffffep127F;
-  const float lost = wanted - given;
-  return lost >= -most && lost <= most ? lost : 0.0F;
-}
-
 }  // namespace
 }  // namespace rondo::grad

@@ -13,7 +13,7 @@ namespace rondo::grad {
 struct DevicePiece {
   const std::byte* from;     // null: zeros
   std::byte* to;             // null where the kernel writes no elements
-  std::byte* beside;         // null, or see the kernel
+  std::byte* saved;          // null, or where moves save `to`
   std::uint64_t count;       // of `from`. Moves: bytes, a multiple of 2; otherwise elements
   float unit = 1;            // see the kernel
   std::uint32_t number = 0;  // of its word

@@ -16,17 +16,17 @@ namespace {
 
 struct KernelFacts {
   const char* name;
-  std::uint64_t from, to, beside;  // bytes of an element at these addresses; to 0: a sum
+  std::uint64_t from, to;  // bytes of an element at these addresses; to 0: a sum
 };
 constexpr KernelFacts facts[] = {
-    {"rondo_grad_move", 1, 1, 1},          {"rondo_grad_to_bf16", 4, 2, 4},
-    {"rondo_grad_from_bf16", 2, 4, 4},     {"rondo_grad_to_f16", 4, 2, 4},
-    {"rondo_grad_from_f16", 2, 4, 4},      {"rondo_grad_measure", 4, 1, 1},
-    {"rondo_grad_find_overflow", 2, 1, 1}, {"rondo_grad_squares_f64", 8, 0, 0},
-    {"rondo_grad_squares_f32", 4, 0, 0},   {"rondo_grad_squares_f16", 2, 0, 0},
-    {"rondo_grad_squares_bf16", 2, 0, 0},  {"rondo_grad_add_blocks", 8, 0, 0},
-    {"rondo_grad_clip_f64", 8, 8, 0},      {"rondo_grad_clip_f32", 4, 4, 0},
-    {"rondo_grad_clip_f16", 2, 2, 0},      {"rondo_grad_clip_bf16", 2, 2, 0}};
+    {"rondo_grad_move", 1, 1},          {"rondo_grad_to_bf16", 4, 2},
+    {"rondo_grad_from_bf16", 2, 4},     {"rondo_grad_to_f16", 4, 2},
+    {"rondo_grad_from_f16", 2, 4},      {"rondo_grad_measure", 4, 1},
+    {"rondo_grad_find_overflow", 2, 1}, {"rondo_grad_squares_f64", 8, 0},
+    {"rondo_grad_squares_f32", 4, 0},   {"rondo_grad_squares_f16", 2, 0},
+    {"rondo_grad_squares_bf16", 2, 0},  {"rondo_grad_add_blocks", 8, 0},
+    {"rondo_grad_clip_f64", 8, 8},      {"rondo_grad_clip_f32", 4, 4},
+    {"rondo_grad_clip_f16", 2, 2},      {"rondo_grad_clip_bf16", 2, 2}};
 static_assert(std::size(facts) == bucket_kernels);
 
 const KernelFacts& facts_of(BucketKernel kernel) noexcept {
@@ -130,7 +130,7 @@ bool Launches::continues(const DevicePiece& piece) const noexcept {
     return next == (before == nullptr ? nullptr : before + last.count * each);
   };
   return follows(piece.from, last.from, bytes.from) && follows(piece.to, last.to, bytes.to) &&
-         follows(piece.beside, last.beside, bytes.beside);
+         follows(piece.saved, last.saved, 1);
 }
 
 void Launches::add(const DevicePiece& piece) {

@@ -208,11 +208,9 @@ void GpuPasses::load_wire(std::size_t bucket, std::span<const LoadedPart> parts,
   Launches launches(kernels_, f16 ? BucketKernel::to_f16 : BucketKernel::to_bf16, factor,
                     stream_.get(), f16 ? results_->sizes_at() : nullptr);
   for (const LoadedPart& part : parts) {
-    std::byte* const residual =
-        reinterpret_cast<std::byte*>(storage.residual(arena, part.piece.offset));
     launches.add({source_of(arena, part),
-                  storage.travelling_at(setup_.layout, bucket, part.piece.offset),
-                  part.zero ? nullptr : residual, part.piece.bytes / sizeof(float), part.unit,
+                  storage.travelling_at(setup_.layout, bucket, part.piece.offset), nullptr,
+                  part.piece.bytes / sizeof(float), part.unit,
                   f16 ? static_cast<std::uint32_t>(part.parameter) : 0});
   }
   launches.finish();
@@ -315,16 +313,6 @@ bool GpuPasses::overflowed(std::size_t bucket) {
   if (!has_sizes()) return false;
   await_results();
   return results_->overflowed(bucket);
-}
-
-void GpuPasses::drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) {
-  const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const device::Current current(gpu());
-  for (const auto& [parameter, piece, zero, unit] : parts)
-    if (float* const residual = setup_.storage.residual(arena, piece.offset);
-        residual != nullptr && !zero)
-      gpu().check(gpu().driver().set_bytes(address_of(residual), 0, piece.bytes, stream_.get()),
-                  "cuMemsetD8Async");
 }
 
 std::byte* GpuPasses::block_sum_at(std::size_t block) const noexcept {

@@ -59,7 +59,6 @@ class GpuPasses final : public Passes {
   Buffer spare_word() const noexcept override;
   std::span<const float> sizes() override;
   bool overflowed(std::size_t bucket) override;
-  void drop_residuals(std::size_t bucket, std::span<const LoadedPart> parts) override;
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override;

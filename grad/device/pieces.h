@@ -19,14 +19,14 @@
 namespace rondo::grad {
 namespace {
 
-// to = from. Before that beside = to, where there is a place: the former contents are saved.
+// to = from. Before that saved = to, where there is a place: the former contents are saved.
 struct Moves {
-  static constexpr std::size_t from_bytes = 1, to_bytes = 1, beside_bytes = 1;
+  static constexpr std::size_t from_bytes = 1, to_bytes = 1;
 
   RONDO_HD static std::uint32_t run(const DevicePiece& piece, double, Shares& shares) noexcept {
     const auto all = reinterpret_cast<std::uintptr_t>(piece.from) |
                      reinterpret_cast<std::uintptr_t>(piece.to) |
-                     reinterpret_cast<std::uintptr_t>(piece.beside);
+                     reinterpret_cast<std::uintptr_t>(piece.saved);
     if (all % 16 == 0)
       in_units<device::Several<std::uint32_t, 4>>(piece, shares);
     else if (all % 4 == 0)
@@ -49,7 +49,7 @@ struct Moves {
   }
   template <class Unit>
   RONDO_HD static void move(const DevicePiece& piece, std::uint64_t offset) noexcept {
-    if (piece.beside != nullptr) Unit::load(piece.to + offset).store(piece.beside + offset);
+    if (piece.saved != nullptr) Unit::load(piece.to + offset).store(piece.saved + offset);
     const Unit unit = piece.from == nullptr ? Unit{} : Unit::load(piece.from + offset);
     unit.store(piece.to + offset);
   }
@@ -59,8 +59,7 @@ struct Moves {
 // address allows all.
 template <class Conversion>
 struct Conversions {
-  static constexpr std::size_t from_bytes = Conversion::from_bytes, to_bytes = Conversion::to_bytes,
-                               beside_bytes = Conversion::beside_bytes;
+  static constexpr std::size_t from_bytes = Conversion::from_bytes, to_bytes = Conversion::to_bytes;
 
   // Returns what the thread has found out for the piece's word.
   RONDO_HD static std::uint32_t run(const DevicePiece& piece, double factor,
@@ -69,8 +68,7 @@ struct Conversions {
     const auto fits = [](const void* pointer, std::size_t bytes) {
       return reinterpret_cast<std::uintptr_t>(pointer) % (4 * bytes) == 0;
     };
-    const bool in_packs = fits(piece.from, from_bytes) && fits(piece.to, to_bytes) &&
-                          fits(piece.beside, beside_bytes);
+    const bool in_packs = fits(piece.from, from_bytes) && fits(piece.to, to_bytes);
     const std::uint64_t packs = in_packs ? piece.count / 4 : 0;
     shares.each(packs, [&](std::uint64_t i) { conversion.template run<4>(piece, 4 * i); });
     shares.each(piece.count - 4 * packs,
@@ -79,50 +77,41 @@ struct Conversions {
   }
 };
 
-// to (a short float) = (from (f32) * factor + beside) * unit, rounded to nearest even; beside (f32,
-// or null) = what that has lost. Zeros leave it as it is. As encode_wire(). Finds the largest
-// finite |from * factor + beside|, as the bits of an f32: they rise with the value.
+// to (a short float) = from (f32) * factor * unit, rounded to nearest even. As encode_wire(). Finds
+// the largest finite |from * factor|, as the bits of an f32: they rise with the value.
 template <class Format>
 class Narrow {
  public:
-  static constexpr std::size_t from_bytes = 4, to_bytes = 2, beside_bytes = 4;
+  static constexpr std::size_t from_bytes = 4, to_bytes = 2;
 
   RONDO_HD Narrow(double factor, float unit) noexcept
-      : factor_(static_cast<float>(factor)), unit_(unit), back_(1 / unit) {}
+      : factor_(static_cast<float>(factor)), unit_(unit) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
     using Floats = device::Several<float, Length>;
     device::Several<std::uint16_t, Length> codes{};
-    std::byte* const beside = piece.beside == nullptr ? nullptr : piece.beside + i * sizeof(float);
     if (piece.from != nullptr) {
       const Floats values = Floats::load(piece.from + i * sizeof(float));
-      Floats rest{};
-      if (beside != nullptr) rest = Floats::load(beside);
       for (std::size_t k = 0; k < Length; ++k) {
-        float wanted = times(values.at[k], factor_);
-        if (beside != nullptr) wanted += rest.at[k];
+        const float wanted = times(values.at[k], factor_);
         most_ = larger_finite(most_, wanted);
-        const std::uint32_t code = Format::encode(wanted * unit_);
-        codes.at[k] = static_cast<std::uint16_t>(code);
-        rest.at[k] = lost_by(wanted, Format::decode(code) * back_);
+        codes.at[k] = static_cast<std::uint16_t>(Format::encode(wanted * unit_));
       }
-      if (beside != nullptr) rest.store(beside);
     }
     codes.store(piece.to + i * sizeof(std::uint16_t));
   }
   RONDO_HD std::uint32_t found() const noexcept { return most_; }
 
  private:
-  const float factor_, unit_, back_;
+  const float factor_, unit_;
   std::uint32_t most_ = 0;
 };
 
-// to (f32) = from (a short float) * factor * unit, as decode_wire(). One of the two is 1. `beside`
-// is null.
+// to (f32) = from (a short float) * factor * unit, as decode_wire(). One of the two is 1.
 template <class Format>
 class Widen {
  public:
-  static constexpr std::size_t from_bytes = 2, to_bytes = 4, beside_bytes = 4;
+  static constexpr std::size_t from_bytes = 2, to_bytes = 4;
 
   RONDO_HD Widen(double factor, float unit) noexcept
       : factor_(factor * static_cast<double>(unit)), narrow_(is_f32(factor_)) {}
@@ -147,7 +136,7 @@ class Widen {
 // Finds the largest finite |from (f32) * factor|, as Narrow does.
 class Measure {
  public:
-  static constexpr std::size_t from_bytes = 4, to_bytes = 1, beside_bytes = 1;
+  static constexpr std::size_t from_bytes = 4, to_bytes = 1;
 
   RONDO_HD Measure(double factor, float) noexcept : factor_(static_cast<float>(factor)) {}
   template <std::size_t Length>
@@ -166,7 +155,7 @@ class Measure {
 // Finds 1 where an f16 is infinite or NaN.
 class FindOverflow {
  public:
-  static constexpr std::size_t from_bytes = 2, to_bytes = 1, beside_bytes = 1;
+  static constexpr std::size_t from_bytes = 2, to_bytes = 1;
 
   RONDO_HD FindOverflow(double, float) noexcept {}
   template <std::size_t Length>
@@ -195,7 +184,7 @@ struct EachPiece {
       words = piece.number < words ? words : piece.number + 1;
       if (piece.from != nullptr) visit(piece.from, piece.count * Kernel::from_bytes);
       if (piece.to != nullptr) visit(piece.to, piece.count * Kernel::to_bytes);
-      if (piece.beside != nullptr) visit(piece.beside, piece.count * Kernel::beside_bytes);
+      if (piece.saved != nullptr) visit(piece.saved, piece.count);
     }
     if (arguments.words != nullptr) visit(arguments.words, words * sizeof(std::uint32_t));
   }

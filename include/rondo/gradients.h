@@ -71,8 +71,6 @@ struct RONDO_API GradientOptions {
   // they meet. None: gradients travel in their own type. With f16 each parameter is multiplied by
   // its own power of two, so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
-  // What rounding to the wire type loses is added in the next step; needs wire.
-  bool error_feedback = false;
   // A gradient that is not ready at finish() counts as unused, not as a mistake.
   bool find_unused = false;
   // After the first synchronized step buckets start in rank 0's order of readiness.

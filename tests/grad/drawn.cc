@@ -72,7 +72,6 @@ Drawn Drawn::exact(std::uint64_t seed, int size) {
   options.first_bucket_bytes = options.bucket_bytes = draw.one_of({4096, 100'000});
   options.wire.reset();
   if (draw(2) == 0) options.wire = draw.one_of({DType::bf16, DType::f16});
-  options.error_feedback = options.wire && draw(2) == 0;
   drawn.unused_in = draw(3);
   return drawn;
 }

@@ -175,7 +175,6 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
       GradientBuckets(c, model.parameters(), options);
     };
     refused([&] { make({.wire = DType::f64}); }, "wire type is f64");
-    refused([&] { make({.error_feedback = true}); }, "needs a wire type");
     refused([&] { make({.deadline = std::chrono::milliseconds{-1}}); }, "-1 ms");
     refused([&] { make({.averaging = static_cast<Averaging>(7)}); }, "averaging is 7");
     std::vector<Parameter> parameters = Model::of({3}).parameters();

@@ -206,7 +206,6 @@ TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew"
     const device::Stream stream(on.gpu());
     GradientOptions options;
     options.wire = wire;
-    options.error_feedback = true;
     options.norms = wire == DType::f16;
     GradientBuckets buckets(c, parameters_of(std::vector<Tensor>(400, {1000}), on.gpu().ordinal()),
                             options);

@@ -84,7 +84,6 @@ TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient move
   const bool wire = GENERATE(false, true);
   GradientOptions options = small_buckets(256);
   if (wire) options.wire = DType::bf16;
-  options.error_feedback = wire;
   run_each(ranks(), [&](Communicator& c, int rank) {
     std::vector<std::vector<std::size_t>> completed;  // by bucket of this step
     GradientOptions own = options;

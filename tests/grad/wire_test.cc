@@ -3,7 +3,6 @@
 // Tests gradients that travel in a shorter type. As f16 they keep their digits, however small or
 // large they are.
 #include <cmath>
-#include <utility>
 
 #include "catch.h"
 #include "grad/model.h"
@@ -11,11 +10,10 @@
 namespace rondo::testing {
 namespace {
 
-GradientOptions options_of(DType wire, Averaging averaging, bool feedback = false) {
+GradientOptions options_of(DType wire, Averaging averaging) {
   GradientOptions options = small_buckets(256);
   options.wire = wire;
   options.averaging = averaging;
-  options.error_feedback = feedback;
   return options;
 }
 
@@ -76,89 +74,10 @@ TEST_CASE("f16 does not overflow where the result does not, and a sum may be lar
               });
 }
 
-// The mean over many steps of a gradient that the wire type cannot represent: without feedback each
-// step makes the same error.
-double drift(bool feedback) {
-  double worst = 0;
-  const Model model = Model::of({64});
-  run_communicators(ranks(), "feedback", [&](Communicator& c, int rank) {
-    GradientBuckets buckets(c, model.parameters(),
-                            options_of(DType::bf16, Averaging::mean, feedback));
-    constexpr std::size_t steps = 200;
-    std::vector<double> sums(64);
-    const auto value = [](int r, std::size_t j) {
-      return (1 + static_cast<double>(j) / 1000) * (r == 0 ? 3 : 0);
-    };
-    for (std::size_t step = 0; step < steps; ++step) {
-      buckets.begin_step();
-      for (std::size_t j = 0; j < 64; ++j) set_element(buckets.gradient(0), j, value(rank, j));
-      buckets.ready(0);
-      buckets.finish();
-      for (std::size_t j = 0; j < 64; ++j) sums[j] += element_of(buckets.gradient(0), j);
-    }
-    double most = 0;
-    for (std::size_t j = 0; j < 64; ++j)
-      most = std::max(most, std::abs(sums[j] / steps - value(0, j) / 3));
-    if (rank == 0) worst = most;
-  });
-  return worst;
-}
-
-TEST_CASE("error feedback gives back what rounding has taken") {
-  double with = 1, without = 0;
-  REQUIRE_NOTHROW(without = drift(false));
-  REQUIRE_NOTHROW(with = drift(true));
-  CHECK(without > 1e-3);
-  CHECK(with < 1e-4);
-}
-
-TEST_CASE("a rank of weight 0 keeps what rounding has taken for its next step") {
-  const Model model = Model::of({64});
-  run_buckets(ranks(), model, options_of(DType::bf16, Averaging::sum, true),
-              [&](auto& buckets, auto&, int rank) {
-                const auto step = [&](double value, double weight) {
-                  buckets.begin_step({.weight = weight});
-                  fill(buckets.gradient(0), value);
-                  buckets.ready(0);
-                  buckets.finish();
-                  return element_of(buckets.gradient(0), 5);
-                };
-                const double first = step(rank == 0 ? 1.003 : 0, 1);
-                expect(first == 1, "rounded to bf16");
-                expect(step(0, rank == 0 ? 0 : 1) == 0, "weight 0 gives nothing");
-                const double kept = step(0, 1);
-                expect(std::abs(kept - 0.003) < 1e-4, "what was lost comes later");
-              });
-}
-
-TEST_CASE("what rounding has taken stays with its gradient when buckets start in another order") {
-  const Model model = Model::of({8, 24, 40});
-  run_buckets(ranks(), model, options_of(DType::bf16, Averaging::sum, true),
-              [&](auto& buckets, auto&, int rank) {
-                // Less than half of the last digit of 1 in bf16.
-                const double losses[] = {0.001, 0.002, 0.003};
-                for (std::size_t step = 0; step < 2; ++step) {
-                  buckets.begin_step();
-                  for (std::size_t i = 0; i < model.size(); ++i) {
-                    fill(buckets.gradient(i), step == 0 && rank == 0 ? 1 + losses[i] : 0);
-                    buckets.ready(i);
-                  }
-                  buckets.finish();
-                  expect(buckets.layout() == step, "another order at another time");
-                  for (std::size_t i = 0; i < model.size(); ++i) {
-                    const Buffer view = buckets.gradient(i);
-                    for (std::size_t j = 0; j < view.count; ++j)
-                      expect(std::abs(element_of(view, j) - (step == 0 ? 1 : losses[i])) < 1e-4,
-                             "a gradient");
-                  }
-                }
-              });
-}
-
 // ---- f16: each parameter has its own power of two ----
 
-GradientOptions f16_options(Averaging averaging, bool feedback) {
-  GradientOptions options = options_of(DType::f16, averaging, feedback);
+GradientOptions f16_options(Averaging averaging) {
+  GradientOptions options = options_of(DType::f16, averaging);
   options.norms = true;
   return options;
 }
@@ -188,117 +107,83 @@ void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, 
 
 TEST_CASE("f16 on the wire keeps small and large gradients side by side, from the first step on") {
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
-  const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64, 7, 300});
   const std::vector<double> magnitudes{1e-6, 3e-8, 1, 5e4, 1e-30};
-  run_buckets(ranks(), model, f16_options(averaging, feedback),
-              [&](auto& buckets, auto&, int rank) {
-                for (std::size_t step = 0; step < 4; ++step)
-                  check_step(buckets, model, step, rank, averaging, magnitudes);
-              });
+  run_buckets(ranks(), model, f16_options(averaging), [&](auto& buckets, auto&, int rank) {
+    for (std::size_t step = 0; step < 4; ++step)
+      check_step(buckets, model, step, rank, averaging, magnitudes);
+  });
 }
 
 // They grow by more than the power leaves room for, so the bucket travels again. If they shrink,
 // the power changes in the next step.
 TEST_CASE("gradients that grow a million times in a step are right in that step") {
-  const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64});
-  run_buckets(ranks(), model, f16_options(Averaging::mean, feedback),
-              [&](auto& buckets, auto&, int rank) {
-                std::size_t step = 0;
-                for (const std::vector<double>& magnitudes : {std::vector<double>{1e-6, 1e-3, 1},
-                                                              {1, 1e-3, 1e6},
-                                                              {1e6, 1e4, 1e12},
-                                                              {1e6, 1e4, 1e12}})
-                  check_step(buckets, model, step++, rank, Averaging::mean, magnitudes);
-              });
-}
-
-// The second parameter grows so much that the bucket travels twice. The rounding error of the first
-// time must not be added again.
-TEST_CASE("a bucket that travels again counts once in what rounding has taken") {
-  const Model model = Model::of({1, 1});
-  run_buckets(ranks(), model, f16_options(Averaging::sum, true),
-              [&](auto& buckets, auto&, int rank) {
-                double wanted = 0, sum = 0;
-                // In the steps without gradients the residuals follow.
-                for (const auto& [first, second] :
-                     {std::pair{1.0, 1.0}, {100.3, 1e6}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}) {
-                  buckets.begin_step();
-                  set_element(buckets.gradient(0), 0,
-                              rank == 0 ? first : 0);  // alone: sums over f16 round too
-                  set_element(buckets.gradient(1), 0, second);
-                  buckets.ready(1);
-                  buckets.ready(0);
-                  buckets.finish();
-                  wanted += first;
-                  sum += element_of(buckets.gradient(0), 0);
-                }
-                expect(std::abs(sum - wanted) <= 1e-5 * wanted,
-                       std::to_string(sum) + ", not " + std::to_string(wanted));
-              });
+  run_buckets(ranks(), model, f16_options(Averaging::mean), [&](auto& buckets, auto&, int rank) {
+    std::size_t step = 0;
+    for (const std::vector<double>& magnitudes :
+         {std::vector<double>{1e-6, 1e-3, 1}, {1, 1e-3, 1e6}, {1e6, 1e4, 1e12}, {1e6, 1e4, 1e12}})
+      check_step(buckets, model, step++, rank, Averaging::mean, magnitudes);
+  });
 }
 
 TEST_CASE("an infinite gradient comes through as f16, and the steps after it are right") {
   const Model model = Model::of({100, 30});
-  run_buckets(
-      ranks(), model, f16_options(Averaging::mean, false), [&](auto& buckets, auto&, int rank) {
-        check_step(buckets, model, 0, rank, Averaging::mean, {1e-5, 1e-5});
-        buckets.begin_step();
-        for (std::size_t i = 0; i < 2; ++i) {
-          model.write(buckets.gradient(i), 1, rank, i, 1e-5);
-          if (rank == 1 && i == 0) set_element(buckets.gradient(i), 70, HUGE_VAL);
-          buckets.ready(i);
-        }
-        buckets.finish();
-        expect(std::isinf(element_of(buckets.gradient(0), 70)) && !buckets.finite(), "infinite");
-        expect(std::isfinite(element_of(buckets.gradient(0), 69)), "its neighbour");
-        check_step(buckets, model, 2, rank, Averaging::mean, {1e-5, 1e-5});
-      });
+  run_buckets(ranks(), model, f16_options(Averaging::mean), [&](auto& buckets, auto&, int rank) {
+    check_step(buckets, model, 0, rank, Averaging::mean, {1e-5, 1e-5});
+    buckets.begin_step();
+    for (std::size_t i = 0; i < 2; ++i) {
+      model.write(buckets.gradient(i), 1, rank, i, 1e-5);
+      if (rank == 1 && i == 0) set_element(buckets.gradient(i), 70, HUGE_VAL);
+      buckets.ready(i);
+    }
+    buckets.finish();
+    expect(std::isinf(element_of(buckets.gradient(0), 70)) && !buckets.finite(), "infinite");
+    expect(std::isfinite(element_of(buckets.gradient(0), 69)), "its neighbour");
+    check_step(buckets, model, 2, rank, Averaging::mean, {1e-5, 1e-5});
+  });
 }
 
 TEST_CASE("a parameter that is first used later keeps its digits then") {
   const Model model = Model::of({100, 30});
-  run_buckets(ranks(), model, f16_options(Averaging::mean, false),
-              [&](auto& buckets, auto&, int rank) {
-                const std::size_t unused[] = {1};
-                for (std::size_t step = 0; step < 2; ++step) {
-                  buckets.begin_step({.unused = unused});
-                  model.write(buckets.gradient(0), step, rank, 0);
-                  buckets.ready(0);
-                  buckets.finish();
-                }
-                buckets.step_without_data();
-                for (std::size_t step = 2; step < 4; ++step)
-                  check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
-              });
+  run_buckets(ranks(), model, f16_options(Averaging::mean), [&](auto& buckets, auto&, int rank) {
+    const std::size_t unused[] = {1};
+    for (std::size_t step = 0; step < 2; ++step) {
+      buckets.begin_step({.unused = unused});
+      model.write(buckets.gradient(0), step, rank, 0);
+      buckets.ready(0);
+      buckets.finish();
+    }
+    buckets.step_without_data();
+    for (std::size_t step = 2; step < 4; ++step)
+      check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
+  });
 }
 
 // Zeros give no size. After one measurement buckets start before finish() again.
 TEST_CASE("a gradient that is always zero does not keep buckets from starting early") {
   const Model model = Model::of({64, 64, 64, 64});
-  run_buckets(
-      ranks(), model, f16_options(Averaging::mean, false), [&](auto& buckets, auto& c, int rank) {
-        // A slow header may delay the buckets of some steps, but not of every step.
-        double early = 0;
-        for (std::size_t step = 0; step < 1000 && early == 0; ++step) {
-          buckets.begin_step();
-          for (std::size_t i = model.size(); i-- > 0;) {
-            model.write(buckets.gradient(i), step, rank, i, i == 1 ? 0 : 1);
-            c.barrier({.priority = Priority::urgent}).wait();
-            buckets.ready(i);
-          }
-          buckets.finish();
-          const BucketStatistics& first = buckets.statistics()[0];
-          const StepStatistics whole = buckets.step_statistics();
-          if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us)
-            early = 1;
-          const Buffer flag{&early, 1, DType::f64};
-          c.all_reduce(flag, flag, ReduceOp::max).wait();
-        }
-        expect(early == 1, "in 1,000 steps no bucket has started before finish()");
-        check_step(buckets, model, 1000, rank, Averaging::mean, {1, 3e-8, 1, 1});
-      });
+  run_buckets(ranks(), model, f16_options(Averaging::mean), [&](auto& buckets, auto& c, int rank) {
+    // A slow header may delay the buckets of some steps, but not of every step.
+    double early = 0;
+    for (std::size_t step = 0; step < 1000 && early == 0; ++step) {
+      buckets.begin_step();
+      for (std::size_t i = model.size(); i-- > 0;) {
+        model.write(buckets.gradient(i), step, rank, i, i == 1 ? 0 : 1);
+        c.barrier({.priority = Priority::urgent}).wait();
+        buckets.ready(i);
+      }
+      buckets.finish();
+      const BucketStatistics& first = buckets.statistics()[0];
+      const StepStatistics whole = buckets.step_statistics();
+      if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us)
+        early = 1;
+      const Buffer flag{&early, 1, DType::f64};
+      c.all_reduce(flag, flag, ReduceOp::max).wait();
+    }
+    expect(early == 1, "in 1,000 steps no bucket has started before finish()");
+    check_step(buckets, model, 1000, rank, Averaging::mean, {1, 3e-8, 1, 1});
+  });
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets on a G
     options.bucket_bytes = 20'000;
     if (everything) {
       options.wire = DType::bf16;
-      options.error_feedback = options.find_unused = true;
+      options.find_unused = true;
     }
     GradientBuckets buckets(c, parameters_of(shapes, on.gpu().ordinal()), options);
     const device::Stream stream(on.gpu());

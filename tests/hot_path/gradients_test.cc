@@ -23,7 +23,7 @@ std::vector<Parameter> some_parameters() {
   return parameters;
 }
 
-// Everything at once: weights, gradients found unused, a wire type with feedback, norms, callbacks.
+// Everything at once: weights, gradients found unused, a wire type, norms, callbacks.
 // The test adds weights that differ.
 GradientOptions all_options(std::size_t& called) {
   GradientOptions options;
@@ -31,7 +31,6 @@ GradientOptions all_options(std::size_t& called) {
   options.bucket_bytes = 20'000;
   options.averaging = Averaging::weighted;
   options.wire = DType::f16;
-  options.error_feedback = true;
   options.find_unused = true;
   options.norms = true;
   options.on_bucket = [&called](const CompletedBucket& bucket) {
