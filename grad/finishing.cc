@@ -30,24 +30,18 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
       if (launcher_.untouched(parameter)) norms_.leave_out(parameter);
   std::exception_ptr thrown;
   Clock::time_point waiting = called;
-  std::size_t unsettled = 0;  // the first bucket that may have overflowed
   for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) {
     const Clock::time_point ended = launcher_.wait(bucket, !stream);
     exposed_[bucket] =
         std::max(ended - std::max(waiting, launcher_.launched_at(bucket)), Clock::duration::zero());
     take_in(bucket);
-    const bool final_now = setup_.options.on_bucket != nullptr;
-    add_up_after(bucket);
-    if (final_now || bucket + 1 == exposed_.size()) {
-      settle(unsettled, bucket);
-      unsettled = bucket + 1;
-    }
-    if (final_now) setup_.passes->complete(stream);
+    if (setup_.options.on_bucket) setup_.passes->complete(stream);
     if (!thrown) thrown = call_back(bucket);
     // With unused parameters finish() has waited for all buckets at once: then only the times of
     // their ends tell how long each of them took.
     waiting = launcher_.tells_unused() ? std::max(waiting, ended) : Clock::now();
   }
+  if (setup_.options.norms) norms_.end_step();
   setup_.passes->complete(stream);
   note_buckets();
   order_.agree(setup_, collector_);
@@ -56,40 +50,16 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
   return thrown;
 }
 
-// anyway: see Passes::store().
-void Finisher::take_in(std::size_t bucket, bool anyway) {
+void Finisher::take_in(std::size_t bucket) {
   const BucketRange& range = setup_.layout.buckets[bucket];
   if (setup_.storage.has_wire(range.arena) || launcher_.tells_unused()) {
     parts_.clear();
     for (const std::size_t parameter : range.parameters)
-      parts_.push_back({parameter, setup_.layout.piece(bucket, parameter),
-                        launcher_.untouched(parameter),
-                        launcher_.arrived_scale(bucket, parameter)});
-    setup_.passes->store(bucket, parts_, anyway);
+      parts_.push_back(
+          {parameter, setup_.layout.piece(bucket, parameter), launcher_.untouched(parameter)});
+    setup_.passes->store(bucket, parts_, launcher_.plan().wire_scale);
   }
   if (setup_.options.norms) norms_.add(bucket);
-}
-
-// Sends those of these buckets again that have overflowed. To ask costs a wait for a GPU, so
-// finish() asks once, after the last bucket, unless on_bucket wants final gradients earlier.
-void Finisher::settle(std::size_t first, std::size_t last) {
-  bool changed = false;
-  for (std::size_t bucket = first; bucket <= last; ++bucket) {
-    if (!setup_.passes->overflowed(bucket)) continue;
-    launcher_.send_again_if_too_large(bucket);
-    take_in(bucket, true);
-    changed = true;
-  }
-  if (!changed) return;
-  // A later bucket may have added up a block that it shares with one of these.
-  for (std::size_t bucket = first; setup_.options.norms && bucket <= last; ++bucket)
-    norms_.add(bucket);
-  add_up_after(last);
-  (void)setup_.passes->sizes();  // the next step needs them at once
-}
-
-void Finisher::add_up_after(std::size_t bucket) {
-  if (setup_.options.norms && bucket + 1 == exposed_.size()) norms_.end_step();
 }
 
 std::exception_ptr Finisher::call_back(std::size_t bucket) noexcept {

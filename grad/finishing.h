@@ -41,9 +41,7 @@ class Finisher {
   const Statistics& statistics() const noexcept { return statistics_; }
 
  private:
-  void take_in(std::size_t bucket, bool anyway = false);
-  void settle(std::size_t first, std::size_t last);
-  void add_up_after(std::size_t bucket);
+  void take_in(std::size_t bucket);
   std::exception_ptr call_back(std::size_t bucket) noexcept;
   void warn_of_weights();
   void note_buckets();

@@ -29,12 +29,7 @@ class HostPasses final : public Passes {
   void* stream() const noexcept override { return nullptr; }
   bool ends_in_finish() const noexcept override { return true; }
   void await(const Work& work, bool) override { work.wait(); }
-  void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) override;
-  void forget_sizes() override;
-  void measure(std::span<const LoadedPart> parts, double factor) override;
-  Buffer spare_word() const noexcept override { return {}; }
-  std::span<const float> sizes() override { return sizes_; }
-  bool overflowed(std::size_t bucket) override { return !sizes_.empty() && overflowed_[bucket]; }
+  void store(std::size_t bucket, std::span<const StoredPart> parts, double scale) override;
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override { return squares_; }
@@ -49,8 +44,6 @@ class HostPasses final : public Passes {
 
   const Setup& setup_;
   std::vector<Memory> saved_;       // by arena
-  std::vector<float> sizes_;        // by parameter; empty without f16 on the wire
-  std::vector<bool> overflowed_;    // by bucket
   std::vector<double> block_sums_;  // of squares, of all gradients
   std::vector<double> squares_;     // by parameter, then of all
 };

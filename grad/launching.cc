@@ -27,9 +27,7 @@ Launcher::Launcher(Setup& setup, Collector& collector, Failure& failure)
     : setup_(setup),
       collector_(collector),
       failure_(failure),
-      powers_(setup),
       usage_(setup),
-      header_(header_elements + powers_.count()),
       flights_(setup.layout.buckets.size()),
       ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {
   parts_.reserve(setup.parameters.size());
@@ -48,14 +46,9 @@ void Launcher::begin_step(const StepOptions& options) {
   weight_ = options.weight;
   check_ = options.check;
   planned_ = false;
-  measuring_ = false;
   for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket)
     ended_[bucket].store(0, std::memory_order_relaxed);
-  const HeaderValues values = make_header(setup_.number, collector_.step(), options);
-  std::copy(values.begin(), values.end(), header_.begin());
-  powers_.begin_step();
-  put_sizes();
-  setup_.passes->forget_sizes();
+  header_ = make_header(setup_.number, collector_.step(), options);
   // On a GPU it takes long to allocate. A rank that only gives zeros does so when it is needed.
   if (!options.unused.empty()) setup_.passes->make_room_to_save();
   const Buffer buffer = buffer_of(std::span<double>(header_));
@@ -74,11 +67,8 @@ void Launcher::settle_header(std::chrono::nanoseconds patience) noexcept {
 bool Launcher::header_arrived() {
   if (planned_) return plan_.agreed;
   if (!header_work_.done() || header_work_.error()) return false;
-  HeaderValues values;
-  std::copy_n(header_.begin(), values.size(), values.begin());
-  plan_ = make_plan(values, setup_.options.averaging, weight_, setup_.communicator.size());
+  plan_ = make_plan(header_, setup_.options.averaging, weight_, setup_.communicator.size());
   if (usage_.travels(plan_) && plan_.silent) setup_.passes->make_room_to_save();
-  if (plan_.agreed) measuring_ = !powers_.take(sizes(), plan_.active > 0);
   planned_ = true;
   return plan_.agreed;
 }
@@ -88,7 +78,7 @@ void Launcher::run(std::size_t first) {
   for (std::optional<std::size_t> bucket = first; bucket;) {
     bool launched = false;
     try {
-      if (header_arrived() && !measuring_) {
+      if (header_arrived()) {
         launch(*bucket);
         launched = true;
       }
@@ -131,16 +121,13 @@ void Launcher::collect_parts(std::size_t bucket) {
   parts_.clear();
   for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters) {
     const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    if (piece.bytes != 0)
-      parts_.push_back(
-          {parameter, piece, contributes_zero(parameter), powers_.power_of(bucket, parameter)});
+    if (piece.bytes != 0) parts_.push_back({parameter, piece, contributes_zero(parameter)});
   }
 }
 
 void Launcher::start_rest() {
   header_work_.wait();
   if (!header_arrived()) disagree();
-  if (measuring_) measure_sizes();
   if (const auto bucket = collector_.take_role(header_work_)) run(*bucket);
   if (setup_.options.find_unused && !flights_.empty()) usage_.start(collector_);
 }
@@ -191,50 +178,6 @@ Launcher::Clock::time_point Launcher::ended_at(std::size_t bucket) const noexcep
 bool Launcher::pending() const noexcept {
   return std::any_of(flights_.begin(), flights_.end(),
                      [](const Flight& flight) { return !flight.work.done(); });
-}
-
-void Launcher::measure_sizes() {
-  parts_.clear();
-  for (std::size_t parameter = 0; parameter < powers_.count(); ++parameter) {
-    const GradientPlace& place = setup_.layout.places[parameter];
-    if (place.bytes != 0 && setup_.storage.has_wire(place.arena) && !contributes_zero(parameter))
-      parts_.push_back({parameter, {place.offset, place.bytes}});
-  }
-  setup_.passes->measure(parts_, plan_.wire_factor);
-  if (const Buffer word = setup_.passes->spare_word(); word.count != 0) {
-    OpOptions options = setup_.operation_options("gradients measured");
-    options.stream = setup_.passes->stream();
-    setup_.communicator.all_reduce(word, word, ReduceOp::max, options).wait();
-  }
-  compare_sizes();
-  powers_.take_measured(sizes());
-  measuring_ = false;
-}
-
-void Launcher::put_sizes() {
-  const std::span<const float> own = setup_.passes->sizes();
-  std::copy(own.begin(), own.end(), sizes().begin());
-}
-
-void Launcher::compare_sizes() {
-  put_sizes();
-  const Buffer buffer = buffer_of(sizes());
-  setup_.communicator
-      .all_reduce(buffer, buffer, ReduceOp::sum, setup_.operation_options("gradients sizes"))
-      .wait();
-}
-
-// The gradients are still this rank's own.
-void Launcher::send_again_if_too_large(std::size_t bucket) {
-  compare_sizes();
-  if (!powers_.choose_again(bucket, sizes())) return;
-  collect_parts(bucket);
-  setup_.passes->load(bucket, parts_, plan_.wire_factor, false);
-  OpOptions options = setup_.operation_options("gradients bucket again");
-  options.stream = setup_.passes->stream();
-  const Buffer wire = setup_.storage.travelling(setup_.layout, bucket);
-  const Work work = setup_.communicator.all_reduce(wire, wire, ReduceOp::sum, options);
-  setup_.passes->await(work, true);
 }
 
 // All at once: then the communicator has an operation for each bucket after the first step, however

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "grad/collecting.h"
 #include "grad/failure.h"
 #include "grad/header.h"
-#include "grad/powers.h"
 #include "grad/setup.h"
 #include "grad/usage.h"
 
@@ -60,9 +58,6 @@ class Launcher {
   // Waits for a bucket as Passes::await() does. Returns when it ended, or for a GPU when this
   // returned.
   Clock::time_point wait(std::size_t bucket, bool on_host);
-  // For a bucket that has overflowed (Passes): if that comes from its powers, it travels once more
-  // with smaller ones. Same on all ranks.
-  void send_again_if_too_large(std::size_t bucket);
   void release();  // all handles at once, after a step
 
   // From the arrival of the header on.
@@ -70,10 +65,6 @@ class Launcher {
   bool tells_unused() const noexcept { return usage_.travels(plan_); }
   bool untouched(std::size_t parameter) const noexcept {
     return usage_.untouched(plan_, parameter);
-  }
-  // What an arrived element of this parameter is multiplied by.
-  double arrived_scale(std::size_t bucket, std::size_t parameter) const noexcept {
-    return plan_.wire_scale / powers_.power_of(bucket, parameter);
   }
   bool pending() const noexcept;  // a bucket is under way
   Clock::time_point launched_at(std::size_t bucket) const noexcept {
@@ -93,25 +84,19 @@ class Launcher {
   bool contributes_zero(std::size_t parameter) const noexcept {
     return plan_.silent || collector_.gives_nothing(parameter);
   }
-  void put_sizes();
-  void measure_sizes();
-  void compare_sizes();
-  std::span<double> sizes() noexcept { return std::span(header_).subspan(header_elements); }
   [[noreturn]] void disagree();
   std::string where() const;
 
   Setup& setup_;
   Collector& collector_;
   Failure& failure_;
-  WirePowers powers_;
   Usage usage_;
-  std::vector<double> header_;  // HeaderValues, and behind them the sizes of WirePowers
+  HeaderValues header_{};
   Work header_work_;
   double weight_ = 1;
   std::uint64_t check_ = 0;
   bool planned_ = false;  // plan_ is that of this step
   StepPlan plan_;
-  bool measuring_ = false;  // buckets wait for finish(), which compares sizes first
   std::vector<Flight> flights_;
   std::vector<LoadedPart> parts_;  // of the bucket that is being started
   // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about

@@ -29,9 +29,9 @@ class GradientNorms {
   void begin_step();
   // No rank has given this gradient: it counts 0 in this step.
   void leave_out(std::size_t parameter) { counted_[parameter] = false; }
-  // Adds up what a bucket has brought. Call it again for all buckets when one has changed.
+  // Adds up what a bucket has brought.
   void add(std::size_t bucket);
-  void end_step();  // after the last bucket, and again when one has changed
+  void end_step();  // after the last bucket
 
   double norm() const;
   double norm(std::size_t parameter) const;

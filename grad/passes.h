@@ -18,7 +18,6 @@ struct LoadedPart {
   std::size_t parameter = 0;
   GradientPiece piece;
   bool zero = false;  // this rank gives zeros
-  float unit = 1;     // with f16 on the wire: see encode_wire()
 };
 
 // The same when it has arrived.
@@ -26,7 +25,6 @@ struct StoredPart {
   std::size_t parameter = 0;
   GradientPiece piece;
   bool untouched = false;  // no rank has given it: it stays as it was
-  double scale = 1;        // of a wire type: what elements are multiplied by
 };
 
 // Elements whose squares are added up, block by block (square_order.h). They begin where a block of
@@ -81,6 +79,8 @@ class Passes {
   // gradients that become zeros are saved, because they may have to be restored; not with a wire
   // type, which overwrites none. There is room for them after make_room_to_save(). That allocates
   // once, as much as the gradients have without a wire type.
+  // With f16 on the wire a finite element that is too large is refused (Setup::refuse_overflow()):
+  // in host memory by load(), on a GPU by complete() or begin_step() once the host knows of it.
   virtual void make_room_to_save() = 0;
   virtual void load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
                     bool save) = 0;
@@ -91,33 +91,15 @@ class Passes {
   virtual bool ends_in_finish() const noexcept = 0;
   // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
   virtual void await(const Work& work, bool on_host) = 0;
-  // Makes gradients of what has arrived. With f16 on the wire a bucket with an element that is
-  // infinite or NaN is left alone, so that this rank's gradients can be sent again; `anyway` stores
-  // it too.
-  virtual void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) = 0;
-
-  // With f16 on the wire; otherwise there are no sizes, and nothing overflows.
-  // A size is the largest finite element of a parameter that load() has sent, or measure() has
-  // seen, since forget_sizes(): before it is multiplied by the unit, and 0 without any.
-  virtual void forget_sizes() = 0;
-  // Parts are whole gradients of f32. factor: as in load().
-  virtual void measure(std::span<const LoadedPart> parts, double factor) = 0;
-  // A word on the GPU that no kernel uses. A collective on it, which comes after stream(), ends
-  // when all ranks have measured: it has a deadline, and ends when another rank fails. In host
-  // memory count is 0, and nothing need be waited for.
-  virtual Buffer spare_word() const noexcept = 0;
-  // Waits for the GPU if gradients have been measured or stored since the last wait: call it after
-  // store(), not between load() and store().
-  virtual std::span<const float> sizes() = 0;
-  // Whether store() has left this bucket alone. Waits likewise.
-  virtual bool overflowed(std::size_t bucket) = 0;
+  // Makes gradients of what has arrived. scale: of a wire type.
+  virtual void store(std::size_t bucket, std::span<const StoredPart> parts, double scale) = 0;
 
   // With GradientOptions::norms. The ranges of add_squares() are of one arena. add_up_squares() has
   // an element for each parameter.
   virtual void add_squares(std::span<const SquareRange> ranges) = 0;
   virtual void add_up_squares(std::span<const BlockSums> gradients) = 0;
   // The sum of squares of each gradient, and behind them that of all, as add_up_squares() has made
-  // them; at first 0. Waits for the GPU once after each add_up_squares(), and throws
+  // them; at first 0. Waits for the GPU once after each complete(), and throws
   // Error(deadline_exceeded) if the GPU does not get there.
   virtual std::span<const double> squares() = 0;
   // Between steps, in the stream, without a wait for the GPU: multiplies gradients as

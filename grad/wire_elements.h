@@ -24,13 +24,12 @@ RONDO_HD inline bool is_f32(double factor) noexcept {
   return static_cast<double>(static_cast<float>(factor)) == factor;
 }
 
-// The larger of `most` and the bits of |value|, if that is finite. Bits of absolute values rise
-// with them, and compilers vectorize comparisons of integers.
-RONDO_HD inline std::uint32_t larger_finite(std::uint32_t most, float value) noexcept {
-  constexpr std::uint32_t infinity = 0x7f800000;
+// Whether an element is finite and would be infinite as f16: 65520 and more are rounded to that.
+// Compilers vectorize comparisons of integers.
+RONDO_HD inline bool overflows_f16(float value) noexcept {
+  constexpr std::uint32_t too_large = 0x477ff000, infinity = 0x7f800000;
   const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value) & 0x7fffffff;
-  const std::uint32_t finite = bits < infinity ? bits : 0;
-  return finite > most ? finite : most;
+  return bits - too_large < infinity - too_large;
 }
 
 }  // namespace

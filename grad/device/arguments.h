@@ -11,11 +11,10 @@ namespace rondo::grad {
 // A part of a bucket that lies in one place, with addresses of its elements. Pieces of a launch
 // overlap only where `from` is `to`.
 struct DevicePiece {
-  const std::byte* from;     // null: zeros
-  std::byte* to;             // null where the kernel writes no elements
+  const std::byte* from;  // null: zeros
+  std::byte* to;
   std::byte* saved;          // null, or where moves save `to`
   std::uint64_t count;       // of `from`. Moves: bytes, a multiple of 2; otherwise elements
-  float unit = 1;            // see the kernel
   std::uint32_t number = 0;  // of its word
 };
 

@@ -19,14 +19,13 @@ struct KernelFacts {
   std::uint64_t from, to;  // bytes of an element at these addresses; to 0: a sum
 };
 constexpr KernelFacts facts[] = {
-    {"rondo_grad_move", 1, 1},          {"rondo_grad_to_bf16", 4, 2},
-    {"rondo_grad_from_bf16", 2, 4},     {"rondo_grad_to_f16", 4, 2},
-    {"rondo_grad_from_f16", 2, 4},      {"rondo_grad_measure", 4, 1},
-    {"rondo_grad_find_overflow", 2, 1}, {"rondo_grad_squares_f64", 8, 0},
-    {"rondo_grad_squares_f32", 4, 0},   {"rondo_grad_squares_f16", 2, 0},
-    {"rondo_grad_squares_bf16", 2, 0},  {"rondo_grad_add_blocks", 8, 0},
-    {"rondo_grad_clip_f64", 8, 8},      {"rondo_grad_clip_f32", 4, 4},
-    {"rondo_grad_clip_f16", 2, 2},      {"rondo_grad_clip_bf16", 2, 2}};
+    {"rondo_grad_move", 1, 1},         {"rondo_grad_to_bf16", 4, 2},
+    {"rondo_grad_from_bf16", 2, 4},    {"rondo_grad_to_f16", 4, 2},
+    {"rondo_grad_from_f16", 2, 4},     {"rondo_grad_squares_f64", 8, 0},
+    {"rondo_grad_squares_f32", 4, 0},  {"rondo_grad_squares_f16", 2, 0},
+    {"rondo_grad_squares_bf16", 2, 0}, {"rondo_grad_add_blocks", 8, 0},
+    {"rondo_grad_clip_f64", 8, 8},     {"rondo_grad_clip_f32", 4, 4},
+    {"rondo_grad_clip_f16", 2, 2},     {"rondo_grad_clip_bf16", 2, 2}};
 static_assert(std::size(facts) == bucket_kernels);
 
 const KernelFacts& facts_of(BucketKernel kernel) noexcept {
@@ -125,7 +124,7 @@ bool Launches::continues(const DevicePiece& piece) const noexcept {
   const KernelFacts& bytes = facts_of(kernel_);
   if (arguments_.count == 0 || bytes.to == 0) return false;
   const DevicePiece& last = arguments_.pieces[arguments_.count - 1];
-  if (piece.unit != last.unit || piece.number != last.number) return false;
+  if (piece.number != last.number) return false;
   const auto follows = [&](const std::byte* next, const std::byte* before, std::uint64_t each) {
     return next == (before == nullptr ? nullptr : before + last.count * each);
   };

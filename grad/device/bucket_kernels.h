@@ -23,8 +23,6 @@ enum class BucketKernel : std::uint8_t {
   from_bf16,
   to_f16,
   from_f16,
-  measure,
-  find_overflow,
   squares_f64,
   squares_f32,
   squares_f16,
@@ -35,7 +33,7 @@ enum class BucketKernel : std::uint8_t {
   clip_f16,
   clip_bf16
 };
-inline constexpr std::size_t bucket_kernels = 16;
+inline constexpr std::size_t bucket_kernels = 14;
 // The kernels for gradients of this type.
 BucketKernel squares_kernel(DType type) noexcept;
 BucketKernel clip_kernel(DType type) noexcept;

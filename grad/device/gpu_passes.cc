@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/pointer.h"
 #include "grad/device/await.h"
 #include "grad/norms.h"
@@ -30,7 +32,7 @@ GpuPasses::GpuPasses(const Setup& setup, int ordinal)
       given_(setup.parameters.size()) {
   if (setup.options.norms)
     block_sums_.emplace(gpu(), sizeof(double) * std::max<std::size_t>(all_square_blocks(setup), 1));
-  if (setup.options.norms || has_sizes()) results_.emplace(setup, gpu());
+  if (setup.options.norms || setup.options.wire == DType::f16) results_.emplace(setup, gpu());
   readies_.reserve(given_.size());
   for (std::size_t i = 0; i < given_.size(); ++i) readies_.emplace_back(gpu());
 }
@@ -131,6 +133,7 @@ void GpuPasses::zero(void* stream) {
 }
 
 void GpuPasses::begin_step(void* stream, bool gives) {
+  check_overflow();
   {
     const std::lock_guard lock(mutex_);
     ++step_;
@@ -204,15 +207,14 @@ void GpuPasses::load_plain(std::size_t arena, std::span<const LoadedPart> parts,
 void GpuPasses::load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool f16 = has_sizes();
+  const bool f16 = setup_.options.wire == DType::f16;
   Launches launches(kernels_, f16 ? BucketKernel::to_f16 : BucketKernel::to_bf16, factor,
-                    stream_.get(), f16 ? results_->sizes_at() : nullptr);
-  for (const LoadedPart& part : parts) {
+                    stream_.get(), f16 ? results_->overflows_at() : nullptr);
+  for (const LoadedPart& part : parts)
     launches.add({source_of(arena, part),
                   storage.travelling_at(setup_.layout, bucket, part.piece.offset), nullptr,
-                  part.piece.bytes / sizeof(float), part.unit,
+                  part.piece.bytes / sizeof(float),
                   f16 ? static_cast<std::uint32_t>(part.parameter) : 0});
-  }
   launches.finish();
 }
 
@@ -224,11 +226,11 @@ void GpuPasses::await(const Work& work, bool on_host) {
     work.join(stream_.get());
 }
 
-void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
+void GpuPasses::store(std::size_t bucket, std::span<const StoredPart> parts, double scale) {
   const device::Current current(gpu());
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
   if (setup_.storage.has_wire(arena))
-    store_wire(bucket, parts, anyway);
+    store_wire(bucket, parts, scale);
   else
     store_plain(arena, parts);
 }
@@ -242,77 +244,33 @@ void GpuPasses::store_plain(std::size_t arena, std::span<const StoredPart> parts
   launches.finish();
 }
 
-// The kernel that widens f16 looks by itself whether the bucket has overflowed: the host need not
-// wait for that before the end of finish().
-void GpuPasses::store_wire(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) {
+void GpuPasses::store_wire(std::size_t bucket, std::span<const StoredPart> parts, double scale) {
   const Storage& storage = setup_.storage;
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool f16 = has_sizes();
-  std::uint32_t* const overflow = f16 && !anyway ? results_->overflow_at(bucket) : nullptr;
-  if (overflow != nullptr) {
-    const Buffer wire = storage.travelling(setup_.layout, bucket);
-    Launches find(kernels_, BucketKernel::find_overflow, 1, stream_.get(), overflow);
-    find.add({static_cast<const std::byte*>(wire.data), nullptr, nullptr, wire.count});
-    find.finish();
-  }
-  const double factor = f16 || parts.empty() ? 1 : parts.front().scale;
-  Launches launches(kernels_, f16 ? BucketKernel::from_f16 : BucketKernel::from_bf16, factor,
-                    stream_.get(), overflow);
-  for (const StoredPart& part : parts) {
-    if (part.untouched) continue;
-    const auto [offset, bytes] = part.piece;
-    // Powers of two, which an f32 has.
-    launches.add({storage.travelling_at(setup_.layout, bucket, offset),
-                  storage.gradients(arena) + offset, nullptr, bytes / sizeof(float),
-                  f16 ? static_cast<float>(part.scale) : 1});
-  }
+  const bool f16 = setup_.options.wire == DType::f16;
+  Launches launches(kernels_, f16 ? BucketKernel::from_f16 : BucketKernel::from_bf16, scale,
+                    stream_.get());
+  for (const StoredPart& part : parts)
+    if (const auto [offset, bytes] = part.piece; !part.untouched)
+      launches.add({storage.travelling_at(setup_.layout, bucket, offset),
+                    storage.gradients(arena) + offset, nullptr, bytes / sizeof(float)});
   launches.finish();
-  stale_ |= f16;
 }
 
-void GpuPasses::forget_sizes() {
-  if (!has_sizes()) return;
+// Words only rise, and the first one that does ends all steps.
+void GpuPasses::check_overflow() {
+  if (!results_) return;
   const device::Current current(gpu());
-  results_->forget_sizes(stream_.get());
-}
-
-void GpuPasses::measure(std::span<const LoadedPart> parts, double factor) {
-  const device::Current current(gpu());
-  Launches launches(kernels_, BucketKernel::measure, factor, stream_.get(), results_->sizes_at());
-  for (const LoadedPart& part : parts) {
-    await_ready(part.parameter);
-    launches.add({source_of(setup_.layout.places[part.parameter].arena, part), nullptr, nullptr,
-                  part.piece.bytes / sizeof(float), 1, static_cast<std::uint32_t>(part.parameter)});
-  }
-  launches.finish();
-  stale_ = true;
-}
-
-Buffer GpuPasses::spare_word() const noexcept {
-  return {results_->spare_word(), 1, DType::u32, gpu().ordinal()};
-}
-
-void GpuPasses::await_results() {
-  const device::Current current(gpu());
-  if (stale_) results_->fetch(stream_.get());
-  stale_ = false;
-  results_->await(wait());
+  if (!results_->arrived()) return;
+  const std::span<const std::uint32_t> overflows = results_->overflows();
+  const auto found = std::find_if(overflows.begin(), overflows.end(),
+                                  [](std::uint32_t word) { return word != 0; });
+  if (found != overflows.end())
+    setup_.refuse_overflow(static_cast<std::size_t>(found - overflows.begin()));
 }
 
 GpuWait GpuPasses::wait() const noexcept {
   return gpu_wait(setup_.communicator, setup_.title, setup_.options.deadline);
-}
-
-std::span<const float> GpuPasses::sizes() {
-  if (!has_sizes()) return {};
-  await_results();
-  return results_->sizes();
-}
-
-bool GpuPasses::overflowed(std::size_t bucket) {
-  if (!has_sizes()) return false;
-  await_results();
-  return results_->overflowed(bucket);
 }
 
 std::byte* GpuPasses::block_sum_at(std::size_t block) const noexcept {
@@ -341,8 +299,6 @@ void GpuPasses::add_up_squares(std::span<const BlockSums> gradients) {
   launches.finish();
   launches.add({results_->square_at(0), results_->square_at(parameter), nullptr, parameter});
   launches.finish();
-  results_->fetch(stream_.get());
-  stale_ = false;
 }
 
 std::span<const double> GpuPasses::squares() {
@@ -367,9 +323,11 @@ void GpuPasses::clip(double max_norm, std::span<const ClipRange> ranges, void* s
 void GpuPasses::complete(std::optional<void*> stream) {
   const device::Current current(gpu());
   await_all_ready();
+  if (results_) results_->fetch(stream_.get());
   record(last_, stream_.get());
   if (stream) return make_wait(handle_of(*stream), last_);
   await_gpu(gpu(), last_, wait(), "the gradients' kernels");
+  check_overflow();
 }
 
 bool GpuPasses::settle(std::chrono::milliseconds time) noexcept {

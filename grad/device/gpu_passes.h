@@ -19,8 +19,7 @@ namespace rondo::grad {
 // stream, which each collective comes after and which then waits for its end. So what is on the
 // bucket stream never meets copies of the communicator. Orders with the program's streams:
 //
-// - A bucket's load, and a measurement, come after the ready events of its parameters: then
-//   gradients are complete.
+// - A bucket's load comes after the ready events of its parameters: then gradients are complete.
 // - All loads of a step come after the stream of begin_step(), and after that of finish() where
 //   gradients become unused there: the program uses none that nobody calls ready() for.
 // - A copy to a view, in a step that gives nothing, comes after the last use of gradients. Zeroing
@@ -29,8 +28,8 @@ namespace rondo::grad {
 // - The stream of finish() comes after the last use, and after ready events that no load waits for:
 //   it finds the results, and may use what it has given.
 //
-// The host waits for kernels in complete() without a stream; for norms in squares(), once after
-// each step; and for f16 on the wire in overflowed() and sizes(), once in each finish() as a rule.
+// The host waits for kernels in complete() without a stream, and for norms in squares(), once after
+// each step.
 //
 // Locks: one mutex, held while work is enqueued, which does not block. After the constructor only
 // make_room_to_save() allocates or makes objects of CUDA. After a failure kernels that wait for the
@@ -53,12 +52,7 @@ class GpuPasses final : public Passes {
   void* stream() const noexcept override { return stream_.get(); }
   bool ends_in_finish() const noexcept override { return false; }
   void await(const Work& work, bool on_host) override;
-  void store(std::size_t bucket, std::span<const StoredPart> parts, bool anyway) override;
-  void forget_sizes() override;
-  void measure(std::span<const LoadedPart> parts, double factor) override;
-  Buffer spare_word() const noexcept override;
-  std::span<const float> sizes() override;
-  bool overflowed(std::size_t bucket) override;
+  void store(std::size_t bucket, std::span<const StoredPart> parts, double scale) override;
   void add_squares(std::span<const SquareRange> ranges) override;
   void add_up_squares(std::span<const BlockSums> gradients) override;
   std::span<const double> squares() override;
@@ -90,9 +84,8 @@ class GpuPasses final : public Passes {
   void load_plain(std::size_t arena, std::span<const LoadedPart> parts, bool save);
   void load_wire(std::size_t bucket, std::span<const LoadedPart> parts, double factor);
   void store_plain(std::size_t arena, std::span<const StoredPart> parts);
-  void store_wire(std::size_t bucket, std::span<const StoredPart> parts, bool anyway);
-  bool has_sizes() const noexcept { return setup_.options.wire == DType::f16; }
-  void await_results();
+  void store_wire(std::size_t bucket, std::span<const StoredPart> parts, double scale);
+  void check_overflow();
   GpuWait wait() const noexcept;
 
   std::byte* block_sum_at(std::size_t block) const noexcept;
@@ -108,7 +101,6 @@ class GpuPasses final : public Passes {
   // With norms: the sums of blocks. With them or f16 on the wire: what the host learns of a step.
   std::optional<device::DeviceMemory> block_sums_;
   std::optional<Results> results_;
-  bool stale_ = false;  // gradients have been measured or stored since results were fetched
 
   std::mutex mutex_;  // of the fields below
   std::vector<Given> given_;

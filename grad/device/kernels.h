@@ -13,10 +13,8 @@
   KERNEL(rondo_grad_move, Pieces<Moves>)                                            \
   KERNEL(rondo_grad_to_bf16, Pieces<Conversions<Narrow<base::BF16>>>)               \
   KERNEL(rondo_grad_from_bf16, Pieces<Conversions<Widen<base::BF16>>>)              \
-  KERNEL(rondo_grad_to_f16, FindingPieces<Conversions<Narrow<base::F16>>>)          \
+  KERNEL(rondo_grad_to_f16, Pieces<Conversions<Narrow<base::F16>>>)                 \
   KERNEL(rondo_grad_from_f16, Pieces<Conversions<Widen<base::F16>>>)                \
-  KERNEL(rondo_grad_measure, FindingPieces<Conversions<Measure>>)                   \
-  KERNEL(rondo_grad_find_overflow, FindingPieces<Conversions<FindOverflow>>)        \
   KERNEL(rondo_grad_squares_f64, SquareSums<OneBlock<SquaresOf<double>>>)           \
   KERNEL(rondo_grad_squares_f32, SquareSums<OneBlock<SquaresOf<float>>>)            \
   KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<SquaresOfShort<base::F16>>>)   \

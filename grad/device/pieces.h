@@ -10,7 +10,6 @@
 
 #include "base/short_floats.h"
 #include "device/phases.h"
-#include "device/raise.h"
 #include "device/several.h"
 #include "grad/device/arguments.h"
 #include "grad/device/shares.h"
@@ -64,7 +63,7 @@ struct Conversions {
   // Returns what the thread has found out for the piece's word.
   RONDO_HD static std::uint32_t run(const DevicePiece& piece, double factor,
                                     Shares& shares) noexcept {
-    Conversion conversion(factor, piece.unit);
+    Conversion conversion(factor);
     const auto fits = [](const void* pointer, std::size_t bytes) {
       return reinterpret_cast<std::uintptr_t>(pointer) % (4 * bytes) == 0;
     };
@@ -77,44 +76,40 @@ struct Conversions {
   }
 };
 
-// to (a short float) = from (f32) * factor * unit, rounded to nearest even. As encode_wire(). Finds
-// the largest finite |from * factor|, as the bits of an f32: they rise with the value.
+// to (a short float) = from (f32) * factor, rounded to nearest even, as encode_wire(). Finds 1
+// where an element overflows_f16().
 template <class Format>
 class Narrow {
  public:
   static constexpr std::size_t from_bytes = 4, to_bytes = 2;
 
-  RONDO_HD Narrow(double factor, float unit) noexcept
-      : factor_(static_cast<float>(factor)), unit_(unit) {}
+  RONDO_HD explicit Narrow(double factor) noexcept : factor_(static_cast<float>(factor)) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
-    using Floats = device::Several<float, Length>;
     device::Several<std::uint16_t, Length> codes{};
     if (piece.from != nullptr) {
-      const Floats values = Floats::load(piece.from + i * sizeof(float));
+      const auto values = device::Several<float, Length>::load(piece.from + i * sizeof(float));
       for (std::size_t k = 0; k < Length; ++k) {
-        const float wanted = times(values.at[k], factor_);
-        most_ = larger_finite(most_, wanted);
-        codes.at[k] = static_cast<std::uint16_t>(Format::encode(wanted * unit_));
+        found_ |= overflows_f16(values.at[k]) ? 1U : 0U;
+        codes.at[k] = static_cast<std::uint16_t>(Format::encode(times(values.at[k], factor_)));
       }
     }
     codes.store(piece.to + i * sizeof(std::uint16_t));
   }
-  RONDO_HD std::uint32_t found() const noexcept { return most_; }
+  RONDO_HD std::uint32_t found() const noexcept { return found_; }
 
  private:
-  const float factor_, unit_;
-  std::uint32_t most_ = 0;
+  const float factor_;
+  std::uint32_t found_ = 0;
 };
 
-// to (f32) = from (a short float) * factor * unit, as decode_wire(). One of the two is 1.
+// to (f32) = from (a short float) * factor, as decode_wire().
 template <class Format>
 class Widen {
  public:
   static constexpr std::size_t from_bytes = 2, to_bytes = 4;
 
-  RONDO_HD Widen(double factor, float unit) noexcept
-      : factor_(factor * static_cast<double>(unit)), narrow_(is_f32(factor_)) {}
+  RONDO_HD explicit Widen(double factor) noexcept : factor_(factor), narrow_(is_f32(factor)) {}
   template <std::size_t Length>
   RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) const noexcept {
     using Codes = device::Several<std::uint16_t, Length>;
@@ -133,66 +128,11 @@ class Widen {
   const bool narrow_;
 };
 
-// Finds the largest finite |from (f32) * factor|, as Narrow does.
-class Measure {
- public:
-  static constexpr std::size_t from_bytes = 4, to_bytes = 1;
-
-  RONDO_HD Measure(double factor, float) noexcept : factor_(static_cast<float>(factor)) {}
-  template <std::size_t Length>
-  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
-    const auto values = device::Several<float, Length>::load(piece.from + i * sizeof(float));
-    for (std::size_t k = 0; k < Length; ++k)
-      most_ = larger_finite(most_, times(values.at[k], factor_));
-  }
-  RONDO_HD std::uint32_t found() const noexcept { return most_; }
-
- private:
-  const float factor_;
-  std::uint32_t most_ = 0;
-};
-
-// Finds 1 where an f16 is infinite or NaN.
-class FindOverflow {
- public:
-  static constexpr std::size_t from_bytes = 2, to_bytes = 1;
-
-  RONDO_HD FindOverflow(double, float) noexcept {}
-  template <std::size_t Length>
-  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
-    const auto codes =
-        device::Several<std::uint16_t, Length>::load(piece.from + i * sizeof(std::uint16_t));
-    for (std::size_t k = 0; k < Length; ++k)
-      if ((codes.at[k] & base::F16::infinity) == base::F16::infinity) found_ = 1;
-  }
-  RONDO_HD std::uint32_t found() const noexcept { return found_; }
-
- private:
-  std::uint32_t found_ = 0;
-};
-
-// What all kernels over pieces have.
+// All pieces of a launch. With words, a piece for which a thread finds something gets that word:
+// all threads find the same.
 template <class Kernel>
-struct EachPiece {
+struct Pieces {
   using Arguments = PieceArguments;
-
-  template <class Visit>
-  static void for_each_pointer(Arguments& arguments, Visit&& visit) {
-    std::uint32_t words = 0;
-    for (std::uint32_t i = 0; i < arguments.count; ++i) {
-      DevicePiece& piece = arguments.pieces[i];
-      words = piece.number < words ? words : piece.number + 1;
-      if (piece.from != nullptr) visit(piece.from, piece.count * Kernel::from_bytes);
-      if (piece.to != nullptr) visit(piece.to, piece.count * Kernel::to_bytes);
-      if (piece.saved != nullptr) visit(piece.saved, piece.count);
-    }
-    if (arguments.words != nullptr) visit(arguments.words, words * sizeof(std::uint32_t));
-  }
-};
-
-// Writes elements. With words, a piece whose word is not 0 is left out.
-template <class Kernel>
-struct Pieces : EachPiece<Kernel> {
   struct Shared {};
   static constexpr int phases = 1;
 
@@ -202,41 +142,22 @@ struct Pieces : EachPiece<Kernel> {
     RONDO_ROLLED
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
       const DevicePiece& piece = arguments.pieces[i];
-      if (arguments.words != nullptr && arguments.words[piece.number] != 0) continue;
-      (void)Kernel::run(piece, arguments.factor, shares);
-    }
-  }
-};
-
-// Also finds a number out about each piece, and raises the piece's word to it. The threads of a
-// block first agree on it: words are far away.
-template <class Kernel>
-struct FindingPieces : EachPiece<Kernel> {
-  struct Shared {
-    std::uint32_t found[PieceArguments::most];
-  };
-  static constexpr int phases = 3;
-
-  RONDO_HD static void run(int phase, const PieceArguments& arguments, Shared& shared,
-                           const device::GridThread& thread) noexcept {
-    if (phase == 1) return find(arguments, shared, thread);
-    for (std::uint32_t i = thread.index; i < arguments.count; i += thread.threads) {
-      if (phase == 0)
-        shared.found[i] = 0;
-      else if (shared.found[i] != 0)
-        device::raise(arguments.words[arguments.pieces[i].number], shared.found[i]);
+      const std::uint32_t found = Kernel::run(piece, arguments.factor, shares);
+      if (found != 0 && arguments.words != nullptr) arguments.words[piece.number] = found;
     }
   }
 
- private:
-  RONDO_HD static void find(const PieceArguments& arguments, Shared& shared,
-                            const device::GridThread& thread) noexcept {
-    Shares shares{thread};
-    RONDO_ROLLED
+  template <class Visit>
+  static void for_each_pointer(Arguments& arguments, Visit&& visit) {
+    std::uint32_t words = 0;
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
-      const std::uint32_t found = Kernel::run(arguments.pieces[i], arguments.factor, shares);
-      if (found != 0) device::raise(shared.found[i], found);
+      DevicePiece& piece = arguments.pieces[i];
+      words = piece.number < words ? words : piece.number + 1;
+      if (piece.from != nullptr) visit(piece.from, piece.count * Kernel::from_bytes);
+      visit(piece.to, piece.count * Kernel::to_bytes);
+      if (piece.saved != nullptr) visit(piece.saved, piece.count);
     }
+    if (arguments.words != nullptr) visit(arguments.words, words * sizeof(std::uint32_t));
   }
 };
 

@@ -9,21 +9,13 @@ namespace rondo::grad {
 Results::Results(const Setup& setup, const device::Gpu& gpu)
     : gpu_(gpu),
       squares_(setup.options.norms ? setup.parameters.size() + 1 : 0),
-      sizes_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
-      words_(sizes_ == 0 ? 0 : sizes_ + setup.layout.buckets.size() + 1),
-      memory_(gpu,
-              std::max(squares_ * sizeof(double) + words_ * sizeof(std::uint32_t), sizeof(double))),
+      overflows_(setup.options.wire == DType::f16 ? setup.parameters.size() : 0),
+      memory_(gpu, std::max(squares_ * sizeof(double) + overflows_ * sizeof(std::uint32_t),
+                            sizeof(double))),
       host_(gpu, memory_.bytes()),
       fetched_(gpu) {
   std::memset(host_.data(), 0, host_.bytes());
   device::set_to_zero(gpu, memory_);
-}
-
-void Results::forget_sizes(device::StreamHandle stream) {
-  if (words_ == 0) return;
-  const auto address = reinterpret_cast<device::Address>(sizes_at());
-  gpu_.check(gpu_.driver().set_bytes(address, 0, words_ * sizeof(std::uint32_t), stream),
-             "cuMemsetD8Async");
 }
 
 void Results::fetch(device::StreamHandle stream) {
@@ -37,6 +29,11 @@ void Results::await(const GpuWait& wait) {
   if (!pending_) return;
   await_gpu(gpu_, fetched_, wait, "the gradients' kernels");
   pending_ = false;
+}
+
+bool Results::arrived() noexcept {
+  if (pending_) pending_ = fetched_.query() != device::success;
+  return !pending_;
 }
 
 }  // namespace rondo::grad

@@ -13,7 +13,7 @@
 namespace rondo::grad {
 
 // What the kernels of a step find out for the host, on the GPU and in pinned host memory: sums of
-// squares (with norms); sizes of gradients and which sums have overflowed (with f16 on the wire).
+// squares (with norms), and which gradients have overflowed (with f16 on the wire).
 //
 // Threads: the step thread (see Setup), but addresses may be read by any. The GPU's context is
 // current, but for the constructor and the destructor.
@@ -26,28 +26,24 @@ class Results {
   std::byte* square_at(std::size_t parameter) const noexcept {
     return at(parameter * sizeof(double));
   }
-  std::uint32_t* sizes_at() const noexcept {
+  // A word for each parameter; no kernel makes one 0 again.
+  std::uint32_t* overflows_at() const noexcept {
     return reinterpret_cast<std::uint32_t*>(at(squares_ * sizeof(double)));
   }
-  std::uint32_t* overflow_at(std::size_t bucket) const noexcept {
-    return sizes_at() + sizes_ + bucket;
-  }
-  void forget_sizes(device::StreamHandle stream);  // and overflows
-  void* spare_word() const noexcept { return sizes_at() + words_ - 1; }
 
   // Copies all to the host, in the stream.
   void fetch(device::StreamHandle stream);
   // Waits for the last fetch(). Throws what await_gpu() throws.
   void await(const GpuWait& wait);
+  // Whether the last fetch() has ended. The same without waiting.
+  bool arrived() noexcept;
   // What it has brought; at first zeros.
   std::span<const double> squares() const noexcept {
     return {reinterpret_cast<const double*>(host_.data()), squares_};
   }
-  std::span<const float> sizes() const noexcept {
-    return {reinterpret_cast<const float*>(host_.data() + squares_ * sizeof(double)), sizes_};
-  }
-  bool overflowed(std::size_t bucket) const noexcept {
-    return sizes().data()[sizes_ + bucket] != 0;
+  std::span<const std::uint32_t> overflows() const noexcept {
+    return {reinterpret_cast<const std::uint32_t*>(host_.data() + squares_ * sizeof(double)),
+            overflows_};
   }
 
  private:
@@ -56,12 +52,11 @@ class Results {
   }
 
   const device::Gpu& gpu_;
-  // words: sizes, overflows by bucket, one more
-  const std::size_t squares_, sizes_, words_;
+  const std::size_t squares_, overflows_;  // how many
   device::DeviceMemory memory_;
   device::PinnedMemory host_;
   device::Event fetched_;
-  bool pending_ = false;  // await() has not seen the last fetch()
+  bool pending_ = false;  // nobody has seen the end of the last fetch()
 };
 
 }  // namespace rondo::grad

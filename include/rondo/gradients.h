@@ -68,8 +68,10 @@ struct RONDO_API GradientOptions {
   std::size_t bucket_bytes = std::size_t{4} << 20;
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever
-  // they meet. None: gradients travel in their own type. With f16 each parameter is multiplied by
-  // its own power of two, so that small gradients keep their digits and sums do not overflow.
+  // they meet. None: gradients travel in their own type. f16 loses digits below 6e-5. A finite
+  // element above 65504, which it cannot hold, is an Error(invalid_argument) that names rank and
+  // parameter, and ends the step on all ranks; on a GPU in finish() or a later begin_step(). What
+  // is infinite or NaN itself is no error: see finite().
   std::optional<DType> wire{};
   // A gradient that is not ready at finish() counts as unused, not as a mistake.
   bool find_unused = false;
@@ -128,7 +130,7 @@ struct StepOptions {
 //   buckets.finish_on(stream);  // kernels on `stream` find averages from here on: the optimizer
 //
 // The host waits for the GPU only in finish(), and after finish_on() where norms are asked for.
-// finish_on() returns when the last copy is enqueued; with f16 on the wire it waits for that. Other
+// finish_on() returns when the last copy is enqueued. Other
 // streams that use gradients must come after that one. A stream that is being captured is refused
 // with Error(unsupported). Host memory ignores streams.
 //
@@ -195,8 +197,7 @@ class RONDO_API GradientBuckets {
   // gradient was not ready, with its rank and parameter.
   void finish();
   // On a GPU: makes the stream wait for all gradients, instead of the host. A failure after that is
-  // thrown by a later call. With f16 on the wire the host waits until all sums have arrived: ranks
-  // must know whether one has overflowed.
+  // thrown by a later call.
   void finish_on(void* stream);
   // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish. On a
   // GPU it is ordered by the legacy default stream.

@@ -208,14 +208,14 @@ TEST_CASE("unused gradients, ranks without data and local steps have the same bi
                    {{host}, {gpu}, {host, Way::both}, {gpu, Way::both}});
 }
 
-// Sums of f16 overflow, and travel again: in buckets that share parameters, blocks of squares or
-// both.
-TEST_CASE("f16 on the wire has the same bits on a GPU when gradients grow", "[devices]") {
+// In buckets that share parameters, blocks of squares or both.
+TEST_CASE("f16 on the wire has the same bits on a GPU, of small and of large gradients",
+          "[devices]") {
   const std::size_t cap = GENERATE(1024, 20'032, std::size_t{1} << 20);
   const std::size_t size = GENERATE(1, 2);
   std::vector<std::vector<StepPlan>> plans(size);
   for (auto& plan : plans)
-    for (const int growth : {0, 12, 3, 30, -40, -12, 0, 10})
+    for (const int growth : {0, 12, -12, -20, 14})
       plan.push_back({.growth = growth, .on_stream = plan.size() % 2 != 0});
   GradientOptions options;
   options.first_bucket_bytes = 512;

@@ -66,34 +66,6 @@ void run_with_deadlines(
   }));
 }
 
-// The second step loads its bucket before the stream of finish_on(), and stores it after that,
-// because a parameter is unused. So the sum arrives, but the kernels that look for overflow do not
-// run.
-TEST_CASE("finish_on() with f16 on the wire waits for the GPU until the deadline", "[gpu]") {
-  if (FakeCuda::missing()) return;
-  const FakeCuda fake;
-  run_with_deadlines({.wire = DType::f16},
-                     [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
-                       const device::Stream stream(on.gpu()), late(on.gpu());
-                       const std::size_t unused[] = {empty};
-                       for (const bool hangs : {false, true}) {
-                         const unsigned long before = fake.calls("cuLaunchKernel");
-                         buckets.begin_step({.unused = unused, .stream = stream.get()});
-                         for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
-                         if (!hangs) {
-                           buckets.finish_on(stream.get());
-                           continue;
-                         }
-                         await_launches(fake, before);
-                         fake.hold(late.get());
-                         expect_deadline(setting, [&] { buckets.finish_on(late.get()); });
-                         fake.let_go(late.get());
-                       }
-                       settle(on, stream);
-                       settle(on, late);
-                     });
-}
-
 // No bucket waits for the gradient without elements, but the end of the step does.
 TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
   if (FakeCuda::missing()) return;
@@ -110,7 +82,8 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
   });
 }
 
-// As above: a parameter is unused, so what comes after loads waits for the stream of finish_on().
+// The bucket is loaded before the stream of finish_on(), and stored after that, because a parameter
+// is unused.
 TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;

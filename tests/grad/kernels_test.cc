@@ -128,96 +128,33 @@ TEST_CASE("kernels of gradients move and save every byte", "[gpu]") {
   }
 }
 
-TEST_CASE("kernels of gradients round as the processor does", "[gpu]") {
+TEST_CASE("kernels of gradients round as the processor does, and find what f16 cannot hold",
+          "[gpu]") {
+  const DType type = GENERATE(DType::f16, DType::bf16);
   const std::size_t from_shift = GENERATE(0, 4), to_shift = GENERATE(0, 2);
   const double factor = GENERATE(1.0, 1.0 / 3, 0.125);
+  const bool large = GENERATE(false, true);
   Draw draw(from_shift + to_shift);
   for (const std::size_t length : lengths) {
     Range from(4 * length, from_shift), to(4 * length, to_shift);
     fill_floats(from.data(), length, draw);
     std::vector<float> gradient(length);
-    std::vector<std::uint16_t> wanted(length);
     std::memcpy(gradient.data(), from.data(), 4 * length);
-    grad::encode_wire(gradient.data(), factor, wanted.data(), DType::bf16, length);
-    const grad::DevicePiece pieces[] = {{from.data(), to.data(), nullptr, length},
-                                        {nullptr, to.data() + 2 * length, nullptr, length}};
-    run_kernel("rondo_grad_to_bf16", pieces, factor, 2);
+    for (float& value : gradient)
+      if (!large && grad::overflows_f16(value)) value = 1.5F;
+    std::memcpy(from.data(), gradient.data(), 4 * length);
+    std::vector<std::uint16_t> wanted(length);
+    const bool found = grad::encode_wire(gradient.data(), factor, wanted.data(), type, length);
+    REQUIRE((!found || large));
+    const grad::DevicePiece pieces[] = {{from.data(), to.data(), nullptr, length, 2},
+                                        {nullptr, to.data() + 2 * length, nullptr, length, 0}};
+    std::uint32_t words[] = {0, 7, 0};
+    run_kernel(kernel_for("to", type), pieces, factor, 2, type == DType::f16 ? words : nullptr);
     const std::vector<std::byte> zeros(2 * length);
-    CHECK(same_codes(to.data(), wanted, DType::bf16));
+    CHECK(same_codes(to.data(), wanted, type));
     CHECK(same(to.data() + 2 * length, zeros.data(), 2 * length));
     CHECK(to.is_whole());
-  }
-}
-
-// Units as they follow from sizes, and those of the smallest and the largest gradients.
-TEST_CASE("kernels of gradients round to f16 and measure as the processor does", "[gpu]") {
-  const std::size_t from_shift = GENERATE(0, 4), to_shift = GENERATE(0, 2);
-  const double factor = GENERATE(1.0, 1.0 / 3, 0.125);
-  Draw draw(from_shift + to_shift);
-  for (const std::size_t length : lengths) {
-    for (const float unit : {1.0F, 0x1p-20F, 0x1p100F, 0x1p-100F}) {
-      Range from(4 * length, from_shift), to(4 * length, to_shift);
-      fill_floats(from.data(), length, draw);
-      std::vector<float> gradient(length);
-      std::vector<std::uint16_t> wanted(length);
-      std::memcpy(gradient.data(), from.data(), 4 * length);
-      float largest = 0;
-      grad::encode_wire(gradient.data(), factor, wanted.data(), DType::f16, length, unit, &largest);
-      const grad::DevicePiece pieces[] = {
-          {from.data(), to.data(), nullptr, length, unit, 2},
-          {nullptr, to.data() + 2 * length, nullptr, length, unit, 0}};
-      std::uint32_t words[] = {0, 7, 0};
-      run_kernel("rondo_grad_to_f16", pieces, factor, 3, words);
-      const std::vector<std::byte> zeros(2 * length);
-      CHECK(same_codes(to.data(), wanted, DType::f16));
-      CHECK(same(to.data() + 2 * length, zeros.data(), 2 * length));
-      CHECK(to.is_whole());
-      CHECK((words[0] == 0 && words[1] == 7));
-      CHECK(std::bit_cast<float>(words[2]) == largest);
-      // A word only rises.
-      words[0] = std::bit_cast<std::uint32_t>(3e38F);
-      const grad::DevicePiece measured[] = {{from.data(), nullptr, nullptr, length, 1, 1},
-                                            {from.data(), nullptr, nullptr, length, 1, 0}};
-      words[1] = 0;
-      run_kernel("rondo_grad_measure", measured, factor, 2, words);
-      CHECK(std::bit_cast<float>(words[1]) ==
-            grad::largest_finite(gradient.data(), length) * static_cast<float>(factor));
-      CHECK(std::bit_cast<float>(words[0]) >= 3e38F);
-    }
-  }
-}
-
-TEST_CASE("kernels of gradients find f16 that are infinite or NaN, and do not widen those",
-          "[gpu]") {
-  const std::size_t shift = GENERATE(0, 2), to_shift = GENERATE(0, 4);
-  Draw draw(shift);
-  for (const std::size_t length : lengths) {
-    Range from(2 * length, shift), to(4 * length, to_shift);
-    std::vector<std::uint16_t> codes(length);
-    for (std::uint16_t& code : codes)
-      code = static_cast<std::uint16_t>(draw(0x7c00) | draw(2) << 15);
-    for (const int bad : {0, 0x7c00, 0xfc00, 0x7e01}) {
-      const std::size_t place = draw(length);
-      if (bad != 0) codes[place] = static_cast<std::uint16_t>(bad);
-      std::memcpy(from.data(), codes.data(), 2 * length);
-      std::uint32_t words[] = {5, 0};
-      const grad::DevicePiece found{from.data(), nullptr, nullptr, length, 1, 1};
-      run_kernel("rondo_grad_find_overflow", std::span(&found, 1), 1, 2, words);
-      CHECK(words[0] == 5);
-      REQUIRE(words[1] == (bad != 0 ? 1 : 0));
-      CHECK(grad::has_non_finite_f16(codes.data(), length) == (bad != 0));
-      const grad::DevicePiece piece{from.data(), to.data(), nullptr, length, 0x1p-9F, 1};
-      const std::vector<std::byte> before(to.data(), to.data() + 4 * length);
-      run_kernel("rondo_grad_from_f16", std::span(&piece, 1), 1, 2, words);
-      if (bad != 0) {
-        CHECK(same(to.data(), before.data(), 4 * length));
-        continue;
-      }
-      std::vector<float> wanted(length);
-      grad::decode_wire(codes.data(), DType::f16, 0x1p-9, wanted.data(), length);
-      CHECK(same(to.data(), reinterpret_cast<const std::byte*>(wanted.data()), 4 * length));
-      CHECK(to.is_whole());
-    }
+    CHECK((words[0] == 0 && words[1] == 7 && words[2] == (found ? 1 : 0)));
   }
 }
 
@@ -259,6 +196,8 @@ TEST_CASE("kernels of gradients clip as the processor's arithmetic does", "[gpu]
 }
 
 TEST_CASE("kernels of gradients widen as the processor does", "[gpu]") {
+  const DType type = GENERATE(DType::f16, DType::bf16);
+  const std::uint64_t finite = type == DType::f16 ? 0x7c01 : 0x7f81;  // and infinity
   const std::size_t from_shift = GENERATE(0, 2), to_shift = GENERATE(0, 4);
   const double factor = GENERATE(1.0, 4.0, 1.0 / 3);
   Draw draw(from_shift + to_shift);
@@ -267,12 +206,12 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gpu]") {
     std::vector<std::uint16_t> codes(length);
     // No NaN: which one it is, is not defined.
     for (std::uint16_t& code : codes)
-      code = static_cast<std::uint16_t>(draw(0x7f81) | draw(2) << 15);
+      code = static_cast<std::uint16_t>(draw(finite) | draw(2) << 15);
     std::memcpy(from.data(), codes.data(), 2 * length);
     std::vector<float> wanted(length);
-    grad::decode_wire(codes.data(), DType::bf16, factor, wanted.data(), length);
+    grad::decode_wire(codes.data(), type, factor, wanted.data(), length);
     const grad::DevicePiece piece{from.data(), to.data(), nullptr, length};
-    run_kernel("rondo_grad_from_bf16", std::span(&piece, 1), factor, 2);
+    run_kernel(kernel_for("from", type), std::span(&piece, 1), factor, 2);
     CHECK(same(to.data(), reinterpret_cast<const std::byte*>(wanted.data()), 4 * length));
     CHECK(to.is_whole());
   }
@@ -322,7 +261,7 @@ TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[g
 }
 
 TEST_CASE("the image of gradients has the kernels of the list and no others", "[.][image]") {
-  CHECK(check_image(grad::device_image(), "rondo_grad_") == 16);
+  CHECK(check_image(grad::device_image(), "rondo_grad_") == 14);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -36,13 +38,31 @@ TEST_CASE("a gradient is scaled once and rounded once on its way to the wire") {
     for (std::size_t i = 0; i < count; ++i) scaled[i] = gradient[i] * static_cast<float>(scale);
     std::vector<std::uint16_t> wire(count), expected(count);
     convert(scaled.data(), DType::f32, expected.data(), type, count);
-    grad::encode_wire(gradient.data(), scale, wire.data(), type, count);
+    CHECK(!grad::encode_wire(gradient.data(), scale, wire.data(), type, count));
     CHECK(wire == expected);
     std::vector<float> back(count), wanted = decoded(wire, type);
     for (float& value : wanted) value = static_cast<float>(static_cast<double>(value) * scale);
     grad::decode_wire(wire.data(), type, scale, back.data(), count);
     CHECK(back == wanted);
   }
+}
+
+// Before it is multiplied: ranks with such elements alike would have an infinite average.
+TEST_CASE("a finite element that f16 cannot hold is found, whatever it is multiplied by") {
+  const DType type = GENERATE(DType::f16, DType::bf16);
+  const double scale = GENERATE(1.0, 0.25);
+  const std::size_t place = GENERATE(0, 2047, 2048, 4999);
+  constexpr float most = std::numeric_limits<float>::max(), infinity = HUGE_VALF;
+  std::vector<float> gradient = gradients(5000, 5);
+  std::vector<std::uint16_t> wire(gradient.size());
+  const auto found = [&](float value) {
+    gradient[place] = value;
+    return grad::encode_wire(gradient.data(), scale, wire.data(), type, gradient.size());
+  };
+  for (const float value : {0.0F, 65504.0F, -65519.996F, infinity, -infinity, std::nanf("")})
+    CHECK(!found(value));
+  for (const float value : {65520.0F, -65520.0F, 1e5F, most, -most})
+    CHECK(found(value) == (type == DType::f16));
 }
 
 }  // namespace
