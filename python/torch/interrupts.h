@@ -72,8 +72,14 @@ class Interrupts {
       return;
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
-    if (!thread_.joinable()) thread_ = std::thread([this, end_operations] { run(end_operations); });
-    if (now.sa_handler == &on_signal) return;
+    if (!thread_.joinable()) {
+      python_saw_ = came().number.load();  // a forked child counts on from its parent's
+      thread_ = std::thread([this, end_operations] { run(end_operations); });
+    }
+    // One in front of this one may call it. In front of that it would be called without end.
+    if (now.sa_handler == &on_signal ||
+        (came().next.load() && now.sa_handler != came().next.load()))
+      return;
     came().next.store(std::exchange(now.sa_handler, &on_signal));
     ::sigaction(SIGINT, &now, nullptr);
   }

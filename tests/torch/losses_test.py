@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that die, disagree or leave: the others raise at once, and say which rank it was."""
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -229,6 +230,26 @@ class Interruptions(RankTest):
         else:
             store.wait(["interrupted"], timedelta(seconds=TIMEOUT))
         dist.barrier()
+
+    @on_ranks(2, timeout=TIMEOUT)
+    def test_ctrl_c_with_a_handler_in_front(self):
+        """Two handlers that call each other would end the process."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def sleep():
+            future = dist.irecv(torch.zeros(1), 1 - self.rank).get_future()
+            dist.barrier()
+            dist.send(torch.ones(1), 1 - self.rank)
+            future.wait()
+
+        sleep()
+        with tempfile.TemporaryFile() as trace:
+            faulthandler.register(signal.SIGINT, file=trace, chain=True)
+            sleep()
+            with self.assertRaises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(TIMEOUT)
+            faulthandler.unregister(signal.SIGINT)
 
     @on_ranks(2, timeout=TIMEOUT)
     def test_handlers_that_do_not_raise(self):
