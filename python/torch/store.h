@@ -30,17 +30,17 @@ bool await_key(c10d::Store& store, const std::string& key,
                std::chrono::steady_clock::time_point until, const Look& look) {
   using std::chrono::milliseconds, std::chrono::steady_clock;
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
-  // FileStore polls its file as well, but rounds a timeout to seconds.
-  const bool is_file =
-      prefixed != nullptr &&
-      dynamic_cast<c10d::FileStore*>(prefixed->getUnderlyingNonPrefixStore().get()) != nullptr;
+  // FileStore rounds a timeout to seconds. TCPStore writes two lines into the log when one passes.
+  const auto plain = prefixed != nullptr ? prefixed->getUnderlyingNonPrefixStore() : nullptr;
+  const bool polls = dynamic_cast<c10d::FileStore*>(plain.get()) != nullptr ||
+                     dynamic_cast<c10d::TCPStore*>(plain.get()) != nullptr;
   for (;;) {
     const auto now = steady_clock::now();
     const auto time = std::clamp(std::chrono::ceil<milliseconds>(until - now), milliseconds{1},
                                  milliseconds{100});
     try {
-      if (!is_file) store.wait({key}, time);
-      if (!is_file || store.check({key})) return true;
+      if (!polls) store.wait({key}, time);
+      if (!polls || store.check({key})) return true;
       std::this_thread::sleep_for(std::min(time, milliseconds{20}));
     } catch (const std::exception&) {
       if (steady_clock::now() < now + time) throw;
