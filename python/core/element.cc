@@ -41,9 +41,12 @@ int index_of(py::handle object, std::span<const char* const> names, const char* 
 }
 
 // Returns "float32" for numpy.float32, numpy.dtype("f4"), torch.float32 and their names. Empty if
-// there is no such name, or if NumPy and torch give it to different types.
+// there is no such name, if NumPy and torch give it to different types, or if the bytes of elements
+// are in the other order.
 std::string type_name(py::handle object) {
   if (PyLong_Check(object.ptr())) return {};
+  const py::object order = py::getattr(object, "byteorder", py::none());
+  if (order.equal(py::str(">"))) return {};
   py::object name = py::reinterpret_borrow<py::object>(object);
   for (const char* const attribute : {"name", "__name__"})
     if (!PyUnicode_Check(name.ptr()) && py::hasattr(object, attribute))

@@ -59,6 +59,12 @@ bool has_objects(std::string_view format) {
   return false;
 }
 
+// Likewise, for types of NumPy without a format, such as strings of any length.
+bool refers_to_objects(py::handle object) {
+  const py::object type = py::getattr(object, "dtype", py::none());
+  return py::getattr(type, "hasobject", py::bool_(false)).equal(py::bool_(true));
+}
+
 // Some types of NumPy (dates, bfloat16 of other packages) have memory and no format for it.
 bool get(py::handle object, Py_buffer& buffer, Access access, bool& has_format) {
   const int flags = PyBUF_C_CONTIGUOUS | (access == Access::write ? PyBUF_WRITABLE : 0);
@@ -78,7 +84,8 @@ View::View(py::handle object, const char* operation, const char* argument, Acces
   const auto where = [&] { return std::string(operation) + ": " + argument; };
   bool has_format = false;
   if (!get(object, buffer_, access, has_format)) explain(object, where(), argument, access);
-  if (has_format && buffer_.format != nullptr && has_objects(buffer_.format)) {
+  if (has_format ? buffer_.format != nullptr && has_objects(buffer_.format)
+                 : refers_to_objects(object)) {
     PyBuffer_Release(&buffer_);
     refuse(where() +
            " has Python objects as items, which have no meaning on other ranks: give numbers, or "

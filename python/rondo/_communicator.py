@@ -28,11 +28,10 @@ class Communicator:
 
     **Buffers** are NumPy arrays, or other objects with a buffer (bytearray, array.array, memoryview,
     Memory), contiguous in C order; outputs are writable. Their shape does not matter: elements are
-    counted. Types that NumPy does not have come as integers of their size, with dtype=. Booleans,
-    complex numbers and 16-bit integers can be moved; booleans are reduced with min, max and the bit
-    operations, complex numbers with sum and mean. Elements of other types are moved as bytes. The
-    caller must not write to an input, or touch an output, before the operation ends. Buffers are
-    kept alive until then, also if the Work is dropped.
+    counted. Types that NumPy does not have come as integers of their size, with dtype=. Booleans
+    are reduced with min, max and the bit operations, complex numbers with sum and mean. Elements of
+    other types are moved as bytes. The caller must not write to an input, or touch an output, before
+    the operation ends. Buffers are kept alive until then, also if the Work is dropped.
 
     **Waiting**: an operation returns when it is done. With wait=False it returns at once, and
     Work.wait(), or `await work` in a coroutine, waits. Every operation takes the keyword arguments

@@ -144,8 +144,15 @@ class Refusals(unittest.TestCase):
         self.refused("is a OnGpu, which is not in host memory", self.c.all_reduce, OnGpu())
         self.refused("is a Series, which has no buffer: give numpy.asarray", self.c.all_reduce, Series())
 
+    def test_types_in_the_other_byte_order(self):
+        for kind in ">f4", ">i8":
+            values = np.ones(2, kind)
+            self.refused("is no element type", self.c.all_reduce, values, dtype=values.dtype)
+
     def test_python_objects_are_not_bytes(self):
-        for kind in "O", [("a", "f8"), ("b", "O")]:
+        # NumPy gives dates and strings of any length no format.
+        strings = [np.dtypes.StringDType()] if hasattr(getattr(np, "dtypes", None), "StringDType") else []
+        for kind in "O", [("a", "f8"), ("b", "O")], [("a", "M8[s]"), ("b", "O")], *strings:
             for keywords in {}, {"dtype": "u8"}, {"dtype": "f64"}:
                 self.refused("^broadcast: data has Python objects as items", self.c.broadcast, np.zeros(2, kind), **keywords)
         self.c.broadcast(np.zeros(2, [("O", "f8")]))
