@@ -30,10 +30,10 @@ class Probe {
   }
 
   bool connected(std::chrono::milliseconds limit) const {
-    int error = 0;
-    socklen_t bytes = sizeof error;
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof peer;
     return socket_ >= 0 && wait_for(POLLOUT, limit) &&
-           ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
+           ::getpeername(socket_, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0;
   }
   void await_end(std::chrono::milliseconds limit) const { wait_for(POLLIN, limit); }
 
