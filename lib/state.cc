@@ -80,10 +80,8 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   } catch (const std::exception& error) {
     fail_before_joining(place_, options_, error);
   }
-  if (place_.size > 1) {
-    joined_ = rendezvous::join(place_, options_, record);
-    joined_.control->start(*this);
-  }
+  joined_ = rendezvous::join(place_, options_, record);
+  if (joined_.control) joined_.control->start(*this);
   std::optional<engine::Failure> failure;
   try {
     connect_all();

@@ -153,10 +153,8 @@ bool wait(Work& work, py::handle timeout) {
   return work.wait(std::chrono::milliseconds{milliseconds_from(timeout, "timeout")});
 }
 
-// Lets a thread of the event loop's executor wait.
 py::object await(const py::object& work) {
-  const py::object loop = py::module_::import("asyncio").attr("get_running_loop")();
-  return loop.attr("run_in_executor")(py::none(), work.attr("wait")).attr("__await__")();
+  return py::module_::import("rondo._communicator").attr("awaited")(work).attr("__await__")();
 }
 
 void define_work(py::module_& module) {

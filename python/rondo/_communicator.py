@@ -277,6 +277,17 @@ class Communicator:
         return PlanConstants(LinkCosts(*host), LinkCosts(*network), reduce)
 
 
+async def awaited(work: Work) -> bool:
+    """`await work`: a thread of the event loop's executor waits. It does so in short turns, and is
+    free soon after the coroutine was cancelled."""
+    import asyncio  # only for programs that use it: it takes long
+
+    loop = asyncio.get_running_loop()
+    while not await loop.run_in_executor(None, work.wait, 0.1):
+        pass
+    return True
+
+
 def connect(
     *,
     rank: int | None = None,

@@ -243,7 +243,6 @@ class PendingWork final : public c10d::Work {
       done = std::move(after_);
     }
     done = nullptr;
-    if (!error) session_->completions().tell(sequence_);
     finish(error);  // ends the profiler's event before anybody returns from wait()
     bool marks = false;
     {
@@ -252,6 +251,8 @@ class PendingWork final : public c10d::Work {
       finished_ = true;
       marks = static_cast<bool>(future_);
     }
+    // After the mark: a recorder that begins with this work meanwhile sees that it has ended.
+    if (!error) session_->completions().tell(sequence_);
     changed_.notify_all();
     if (marks) {
       mark_future();

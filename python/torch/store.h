@@ -24,7 +24,7 @@
 namespace rondo::python {
 
 // Waits for a key of torch's store. Returns false if it is not there by `until`. Calls look(),
-// which may throw, ten times a second.
+// which may throw, at least ten times a second.
 template <class Look>
 bool await_key(c10d::Store& store, const std::string& key,
                std::chrono::steady_clock::time_point until, const Look& look) {
@@ -34,14 +34,15 @@ bool await_key(c10d::Store& store, const std::string& key,
   const auto plain = prefixed != nullptr ? prefixed->getUnderlyingNonPrefixStore() : nullptr;
   const bool polls = dynamic_cast<c10d::FileStore*>(plain.get()) != nullptr ||
                      dynamic_cast<c10d::TCPStore*>(plain.get()) != nullptr;
-  for (;;) {
+  constexpr milliseconds longest{100};
+  for (milliseconds pause{5};; pause = std::min(longest, pause * 3 / 2)) {
     const auto now = steady_clock::now();
-    const auto time = std::clamp(std::chrono::ceil<milliseconds>(until - now), milliseconds{1},
-                                 milliseconds{100});
+    const auto time =
+        std::clamp(std::chrono::ceil<milliseconds>(until - now), milliseconds{1}, longest);
     try {
       if (!polls) store.wait({key}, time);
       if (!polls || store.check({key})) return true;
-      std::this_thread::sleep_for(std::min(time, milliseconds{20}));
+      std::this_thread::sleep_for(std::min(time, pause));
     } catch (const std::exception&) {
       if (steady_clock::now() < now + time) throw;
     }

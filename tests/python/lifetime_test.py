@@ -2,6 +2,7 @@
 """Buffers, handles, threads, signals, forks, and the end of the interpreter."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import queue
@@ -85,6 +86,19 @@ def awaited_work(c):
             return
         raise AssertionError("nothing was raised")
 
+    if c.rank == 0:
+
+        async def cancelled():
+            work = c.receive(bytearray(1), 1, 9, wait=False)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(work, 0.05)
+
+        asyncio.run(cancelled())  # its end waits for the thread: the message comes later
+        c.send(b"", 1, 9)
+    else:
+        c.receive(b"", 0, 9)
+        c.send(b"x", 0, 9)
+    c.barrier()
     asyncio.run(failure())
 
 

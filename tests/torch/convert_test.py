@@ -173,9 +173,22 @@ class Convert(RankTest):
         self.assertTrue(torch.equal(by_hand(x), wanted))
         changed = convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(2), nn.BatchNorm2d(2)))
         parametrize.register_parametrization(changed[1], "weight", nn.Softplus())
-        with self.assertRaisesRegex(ValueError, "layer 1 is a .*ParametrizedSyncBatchNorm and was made as SyncBatchNorm"):
+        with self.assertRaisesRegex(ValueError, "layer 1 is a .*ParametrizedSyncBatchNorm, which convert_sync"):
             revert_sync_batchnorm(changed)
         self.assertIs(type(changed[0]), SyncBatchNorm)
+
+    @on_ranks(2)
+    def test_attributes_with_names_of_ours(self):
+        layer = BatchNormAct(2)
+        layer.name, layer.process_group = "act", dist.group.WORLD
+        convert_sync_batchnorm(layer, class_for={BatchNormAct: SyncBatchNormAct})
+        self.assertIs(layer.process_group, dist.group.WORLD)
+        convert_sync_batchnorm(layer, class_for={SyncBatchNormAct: SyncBatchNormAct})
+        revert_sync_batchnorm(layer)
+        self.assertEqual((layer.name, layer.process_group), ("act", dist.group.WORLD))
+        kept = SyncBatchNormAct(2, name="mine")
+        convert_sync_batchnorm(nn.Sequential(kept), class_for={SyncBatchNormAct: SyncBatchNormAct})
+        self.assertEqual(kept.name, "mine")
 
     @on_ranks(2)
     def test_traced(self):
@@ -217,6 +230,19 @@ class Convert(RankTest):
             self.assertTrue(torch.allclose(y, wanted[4 * self.rank :][:4], atol=1e-5))
         with self.assertRaisesRegex(ValueError, "SyncBatchNorm layers only work with GPU modules"):
             DDP(lightning(3))
+        made = []
+        init = nn.SyncBatchNorm.__init__
+
+        def noted(layer, *args, **options):
+            made.append(layer)
+            init(layer, *args, **options)
+
+        with mock.patch.object(nn.SyncBatchNorm, "__init__", noted):
+            replace_torch_sync_batchnorm()
+            self.assertIs(type(detectron(3)[1]), SyncBatchNorm)
+            replace_torch_sync_batchnorm(False)
+            self.assertIs(type(detectron(3)[1]), nn.SyncBatchNorm)
+        self.assertEqual(len(made), 2)
 
 
 if __name__ == "__main__":

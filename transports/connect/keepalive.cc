@@ -54,6 +54,7 @@ transports::Segments Keepalive::segments() {
 
 // Returns the cause in words; empty if there is no black hole, or it is not certain yet. The peer
 // probes a connection that is silent for interval(), unless it waits for acknowledgements itself.
+// A short outage of this direction looks alike, so the path gets nearly as long as a silent peer.
 std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::TimePoint now) const {
   if (state.segments_in_flight == 0 ||
       (one.unanswered && one.unanswered->then.acknowledged_bytes != state.acknowledged_bytes))
@@ -62,7 +63,7 @@ std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::Tim
   if (!one.unanswered) one.unanswered = {now, state};
   const auto& [since, then] = *one.unanswered;
   int queued = 0;
-  if (now - since < interval() || state.received_segments == then.received_segments ||
+  if (now - since < timeout_ - interval() || state.received_segments == then.received_segments ||
       state.resent_segments == then.resent_segments || ::ioctl(one.socket, SIOCOUTQ, &queued) != 0)
     return {};
   if (queued < static_cast<std::int64_t>(state.unsent_bytes) +
@@ -70,9 +71,10 @@ std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::Tim
     return {};
   return fmt::format(
       "large segments ({} bytes) have been lost for {} s, while small ones arrive from the peer: "
-      "the path takes smaller packets than the interface of this host. Give all interfaces and "
-      "switches on it one MTU, let ICMP \"fragmentation needed\" through, or set the sysctl "
-      "net.ipv4.tcp_mtu_probing=1",
+      "the path drops everything from this host, or takes smaller packets than its interface. Then "
+      "give all interfaces and switches on it one MTU, let ICMP \"fragmentation needed\" through, "
+      "or "
+      "set the sysctl net.ipv4.tcp_mtu_probing=1",
       state.segment_bytes, std::chrono::ceil<std::chrono::seconds>(now - since).count());
 }
 

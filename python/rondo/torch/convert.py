@@ -59,7 +59,7 @@ def convert_sync_batchnorm(
         if isinstance(layer, _BatchNorm)
     ]
     for layer, name, kind in layers:
-        if issubclass(kind, SyncBatchNorm):
+        if issubclass(kind, SyncBatchNorm) and classes.get(type(layer)) is not type(layer):
             _become(layer, kind, process_group, name)
     return module
 
@@ -77,19 +77,21 @@ def revert_sync_batchnorm(module: _Module) -> _Module:
         for name, layer in module.named_modules()
         if isinstance(layer, SyncBatchNorm)
     ]
-    for layer, name, (_, now) in layers:
+    for layer, name, (_, now, _) in layers:
         if type(layer) is not now:
             raise ValueError(
-                f"{_words(layer, name)} and was made as {now.__name__}: revert_sync_batchnorm does not "
-                "know what it was before; undo that change first"
+                f"{_words(layer, name)}, which convert_sync_batchnorm did not make of it: "
+                "revert_sync_batchnorm does not know what it was before; undo that change first"
             )
-    for layer, _, (was, _) in layers:
+    for layer, _, (was, _, own) in layers:
         group = layer.process_group
         for attribute in ("name", "_group", "_rondo", "_classes", "__module__"):
             vars(layer).pop(attribute, None)
         layer.__class__ = was
-        if issubclass(was, nn.SyncBatchNorm):
+        if issubclass(was, nn.SyncBatchNorm) or "process_group" in own:
             layer.process_group = group
+        if "name" in own:
+            layer.name = own["name"]
     return module
 
 
@@ -98,20 +100,20 @@ def replace_torch_sync_batchnorm(replace: bool = True) -> None:
 
     After this call torch.nn.SyncBatchNorm(...) makes Rondo's layer, and
     torch.nn.SyncBatchNorm.convert_sync_batchnorm(...) is Rondo's. For modules on a GPU both stay
-    torch's. With False both are torch's again; layers that were made meanwhile stay Rondo's, see
+    torch's. With False both are what they were; layers that were made meanwhile stay Rondo's, see
     revert_sync_batchnorm().
     """
-    _THEIRS.__init__ = _init if replace else _TORCH_INIT
-    _THEIRS.convert_sync_batchnorm = classmethod(_convert) if replace else _TORCH_CONVERT
-
-
-_THEIRS: Any = nn.SyncBatchNorm  # a type checker refuses to assign to methods
-_TORCH_INIT = _THEIRS.__init__
-_TORCH_CONVERT = vars(_THEIRS)["convert_sync_batchnorm"]
+    for name, own in _OURS.items():
+        now = vars(_THEIRS)[name]
+        if replace and now is not own:
+            _REPLACED[name] = now
+            setattr(_THEIRS, name, own)
+        elif not replace and now is own:
+            setattr(_THEIRS, name, _REPLACED[name])
 
 
 def _init(layer: nn.SyncBatchNorm, *args: Any, **options: Any) -> None:
-    _TORCH_INIT(layer, *args, **options)
+    _REPLACED["__init__"](layer, *args, **options)
     if type(layer) is nn.SyncBatchNorm and not _on_gpu(layer):
         _become(layer, SyncBatchNorm, None, "")
 
@@ -125,6 +127,11 @@ def _convert(cls: type, module: nn.Module, process_group: dist.ProcessGroup | No
         return converted
     finally:
         replace_torch_sync_batchnorm()
+
+
+_THEIRS: Any = nn.SyncBatchNorm  # a type checker refuses to assign to methods
+_OURS: dict[str, Any] = {"__init__": _init, "convert_sync_batchnorm": classmethod(_convert)}
+_REPLACED: dict[str, Any] = {}
 
 
 def _on_gpu(module: nn.Module) -> bool:
@@ -161,21 +168,25 @@ def _class_for(
 def _become(layer: Any, kind: type[nn.Module], group: dist.ProcessGroup | None, name: str) -> None:
     """Changes the class of a layer and adds what SyncBatchNorm has besides BatchNorm."""
     if isinstance(layer, SyncBatchNorm):
-        was, _ = _classes(layer)
-        own = layer.process_group
+        was, _, own = _classes(layer)
+        had = layer.process_group
     else:
         was = type(layer)
-        own = vars(layer).pop("process_group", None)
+        had = vars(layer).pop("process_group", None)
+        own = {"name": layer.name} if "name" in vars(layer) else {}
+        if had is not None:
+            own["process_group"] = None  # a group cannot be pickled
     if kind is not type(layer):
-        layer._classes = (was, kind)
+        layer._classes = (was, kind, own)
         layer.__class__ = kind
-    layer._begin(own if group is None else group, name)
+    layer._begin(had if group is None else group, name)
 
 
-def _classes(layer: SyncBatchNorm) -> tuple[type[nn.Module], type[nn.Module]]:
-    """The class of the layer before its conversion, and after it."""
-    classes: tuple[type[nn.Module], type[nn.Module]]
-    classes = vars(layer).get("_classes", (nn.SyncBatchNorm, SyncBatchNorm))
+def _classes(layer: SyncBatchNorm) -> tuple[type[nn.Module], type[nn.Module], dict[str, Any]]:
+    """The class of the layer before its conversion, the one after it, and those attributes of its own
+    that have names of SyncBatchNorm's."""
+    classes: tuple[type[nn.Module], type[nn.Module], dict[str, Any]]
+    classes = vars(layer).get("_classes", (nn.SyncBatchNorm, SyncBatchNorm, {}))
     return classes
 
 
