@@ -46,6 +46,7 @@ class Trainer {
   // All that a checkpoint needs: parameters, state of the optimizer, statistics of batch norm.
   std::vector<rondo::Parameter> state();
   Network<T>& network() noexcept { return network_; }
+  const rondo::GradientBuckets& buckets() const noexcept { return buckets_; }
   const Overlap& overlap() const noexcept { return overlap_; }
 
  private:
