@@ -78,7 +78,7 @@ TEST_CASE("metrics: labels of the run are those that are given, else the name of
   for (const auto& [given, why] :
        std::vector<std::pair<std::string, std::string>>{{"night", "give NAME=VALUE"},
                                                         {"9=a", "begins with neither a digit"},
-                                                        {"__a=b", "no __"},
+                                                        {"__a=b", "nor __"},
                                                         {"=a", "a name has letters"},
                                                         {"a-b=c", "a name has letters"},
                                                         {"late_rank=1", "take another"},

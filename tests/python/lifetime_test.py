@@ -96,7 +96,7 @@ def awaited_work(c):
         asyncio.run(cancelled())  # its end waits for the thread: the message comes later
         c.send(b"", 1, 9)
     else:
-        c.receive(b"", 0, 9)
+        c.receive(bytearray(0), 0, 9)
         c.send(b"x", 0, 9)
     c.barrier()
     asyncio.run(failure())

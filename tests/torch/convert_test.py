@@ -8,6 +8,7 @@ import unittest
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 import torch._dynamo  # noqa: F401  (as in ddp_test.py)
 from ranks import RankTest, on_ranks
 from torch import nn
