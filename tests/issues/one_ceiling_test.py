@@ -27,9 +27,13 @@ class OneCeiling(unittest.TestCase):
     def check_agreement(self, table, results, ceiling_of):
         self.assertEqual({row["ceiling_of"] for row in results}, {ceiling_of})
         self.assertRegex(table, rf"(?m)^#       \(B\).* {ceiling_of[:5]}\b")
+        # On a busy machine a row may be so much faster than the sockets were that these are no ceiling.
+        exceeds = [row["ceiling_of"] == "sockets" and row["busbw"] > 1.5 * row["ceiling"] for row in results]
+        shown = [row["ceil"] for row in cells(table)]
+        self.assertEqual(shown, ["-" if above else f"{row['ceiling_percent']:.0f}" for row, above in zip(results, exceeds)])
+        self.assertIs("No %ceil" in table, any(exceeds))
+        results = [row for row, above in zip(results, exceeds) if not above]
         percents = [row["ceiling_percent"] for row in results]
-        shown = [int(row["ceil"]) for row in cells(table)]
-        self.assertEqual(shown, [int(f"{percent:.0f}") for percent in percents])
         self.assertGreater(min(percents), 0)
         footer = re.search(r"(?m)^# Ceiling              : ([0-9.]+) to ([0-9.]+) GB/s; %ceil on average ([0-9.]+), at most ([0-9.]+)$", table)
         least, most, average, best = map(float, footer.groups())
@@ -73,7 +77,8 @@ class OneCeiling(unittest.TestCase):
         table, results = self.measured("--transport", "tcp", ranks=3)
         self.check_agreement(table, results, "sockets")
         for row in results:
-            self.assertAlmostEqual(row["ceiling_percent"], 100 * row["busbw"] / row["ceiling"], delta=1e-3)
+            percent = 100 * row["busbw"] / row["ceiling"]
+            self.assertAlmostEqual(row["ceiling_percent"], percent if percent <= 150 else 0, delta=1e-3)
 
 
 if __name__ == "__main__":
