@@ -53,8 +53,10 @@ transports::Segments Keepalive::segments() {
 }
 
 // Returns the cause in words; empty if there is no black hole, or it is not certain yet. The peer
-// probes a connection that is silent for interval(), unless it waits for acknowledgements itself.
-// A short outage of this direction looks alike, so the path gets nearly as long as a silent peer.
+// probes a connection that is silent for a quarter of timeout_, unless it waits for
+// acknowledgements itself. A short outage of this direction looks alike, so the path gets nearly as
+// long as a silent peer. `since` is up to interval() late, and timeout_ must not be over before the
+// next look().
 std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::TimePoint now) const {
   if (state.segments_in_flight == 0 ||
       (one.unanswered && one.unanswered->then.acknowledged_bytes != state.acknowledged_bytes))
@@ -63,7 +65,8 @@ std::string Keepalive::black_hole(Watched& one, const TcpState& state, base::Tim
   if (!one.unanswered) one.unanswered = {now, state};
   const auto& [since, then] = *one.unanswered;
   int queued = 0;
-  if (now - since < timeout_ - interval() || state.received_segments == then.received_segments ||
+  if (now - since < timeout_ - 2 * interval() ||
+      state.received_segments == then.received_segments ||
       state.resent_segments == then.resent_segments || ::ioctl(one.socket, SIOCOUTQ, &queued) != 0)
     return {};
   if (queued < static_cast<std::int64_t>(state.unsent_bytes) +

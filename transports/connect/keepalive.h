@@ -39,7 +39,7 @@ class Keepalive {
   bool look(base::TimePoint now, const BlackHole& found);
   // The kernel's counts over all connections together.
   transports::Segments segments();
-  milliseconds interval() const noexcept { return std::max(timeout_ / 4, milliseconds{10}); }
+  milliseconds interval() const noexcept { return std::max(timeout_ / 8, milliseconds{10}); }
 
  private:
   // When nothing has been acknowledged since, and what the kernel said then.
