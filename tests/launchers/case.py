@@ -8,7 +8,7 @@ import unittest
 from stage import Run, Stage, enter, on
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from cases import draws  # noqa: E402
+from cases import draws, heed_signals  # noqa: E402
 
 # In the set change each example is started once, with one of its ends, which the seed draws.
 one_end = draws(1, "test_passed", "test_missed", "test_killed")
@@ -85,6 +85,7 @@ class LauncherCase(unittest.TestCase):
 def main() -> None:
     """Usage of a test program: FILE PATH_OF_RONDO [unittest arguments]"""
     global PROGRAM
+    heed_signals()
     enter()
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main(module="__main__", verbosity=2)

@@ -5,6 +5,7 @@ same for scripts. RONDO_TEST_SEED draws the cases of the smaller sets. Successiv
 different cases, and together all of them."""
 
 import os
+import signal
 import sys
 
 WORD = (1 << 64) - 1
@@ -59,6 +60,12 @@ def drawn_of(cases, count: int = 1) -> list:
     mixed = sorted(range(len(cases)), key=lambda number: mix_hash(len(cases), number))
     chosen = {mixed[(test_seed() * count + number) % len(cases)] for number in range(count)}
     return [case for number, case in enumerate(cases) if number in chosen]
+
+
+def heed_signals() -> None:
+    """nohup and shells let programs ignore signals, and their children inherit that."""
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def draws(count: int, *names: str):

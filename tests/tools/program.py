@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from cases import all_cases, drawn_of, few_cases  # noqa: E402, F401
+from cases import all_cases, drawn_of, few_cases, heed_signals  # noqa: E402, F401
 
 RONDO = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "rondo"
 # In a build with a sanitizer (tests/meson.build).

@@ -12,17 +12,11 @@ import tempfile
 import time
 import unittest
 
-from program import QUICK, RONDO, all_cases, clean_environment, drawn_of, few_cases, main, rondo
+from program import QUICK, RONDO, all_cases, clean_environment, drawn_of, few_cases, heed_signals, main, rondo
 
 ENDLESS = ["bench", "--ranks", "3", "--sizes", "8,1K", "-n", "1000000000", "--no-ceiling"]
 # Ranks leave within a second. The limit is wide, because test machines are busy.
 LIMIT = 20
-
-
-def heed_signals():
-    """nohup and shells let programs ignore signals, and their children inherit that."""
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Ending(unittest.TestCase):
