@@ -24,7 +24,7 @@ def register() -> None:
                 f"{torch.__version__}, which is not compatible"
             )
 
-        def refuse(*_):
+        def refuse(*_: object) -> None:
             raise ImportError(
                 f"{why}: build it again in this environment, with `pip install --no-build-isolation "
                 "--no-deps --force-reinstall ./python` in Rondo's sources"

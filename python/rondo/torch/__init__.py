@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import _Backend
+from torch._C._distributed_c10d import Backend as _Backend
 
 from rondo.torch import _c
 from rondo.torch.convert import (
