@@ -215,20 +215,12 @@ class Interruptions(RankTest):
                     store.wait([f"interrupted-{number}"], timedelta(seconds=TIMEOUT))
                 dist.barrier()
 
-    # Not among the waits above: torch numbers groups, and later ones do not meet where one rank has
-    # not called new_group().
-    @on_ranks(3, backend="gloo", timeout=TIMEOUT)
+    # Not among the waits above: a rank that is interrupted before rank 0 comes can tell it nothing.
+    @on_ranks(2, backend="gloo", timeout=TIMEOUT)
     def test_ctrl_c_in_new_group(self):
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        store = dist.distributed_c10d._get_default_store()
         if self.rank == 1:
             self.interrupted(lambda: dist.new_group(backend="rondo"))
-            store.set("interrupted", "")
-        elif self.rank == 0:
-            with self.assertRaisesRegex(RuntimeError, "rank 1"):
-                dist.new_group(backend="rondo")
-        else:
-            store.wait(["interrupted"], timedelta(seconds=TIMEOUT))
         dist.barrier()
 
     @on_ranks(2, timeout=TIMEOUT)
