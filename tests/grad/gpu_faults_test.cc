@@ -105,7 +105,9 @@ TEST_CASE("a gradient may go when finish() has failed", "[gpu]") {
     buckets.ready_on(0, stream.get(), gradient.data());
     ready.arrive_and_wait();
     std::thread later([&] {
-      while (c.statistics().failures == 0) std::this_thread::yield();
+      const auto until = std::chrono::steady_clock::now() + 10s;
+      while (c.statistics().failures == 0 && std::chrono::steady_clock::now() < until)
+        std::this_thread::yield();
       std::this_thread::sleep_for(20ms);  // so that finish() waits for the GPU, as a rule
       fake.let_go(stream.get());
     });
