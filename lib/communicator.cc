@@ -3,15 +3,15 @@
 
 #include "base/own_descriptors.h"
 #include "base/text.h"
+#include "lib/settings/variables.h"
 #include "lib/split.h"
 #include "lib/state.h"
-#include "lib/variables.h"
 
 namespace rondo {
 
 Communicator lib::connect_with(const Options& options, const lib::TransportFactory& transports) {
   base::leave_parent();
-  lib::warn_about_variables();
+  settings::warn_about_variables();
   return Communicator(std::make_unique<lib::CommunicatorState>(options, transports));
 }
 

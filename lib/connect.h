@@ -32,7 +32,4 @@ TransportFactory default_transports();
 std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::Windows& windows,
                                                          std::shared_ptr<device::Gpus> gpus);
 
-// Whether options.transports leaves none out.
-bool allows_all_transports(const Options& options);
-
 }  // namespace rondo::lib

@@ -12,9 +12,6 @@
 
 namespace rondo::lib {
 
-// "rank 2 could not connect: WHY".
-std::string could_not_connect(int rank, const std::string& why);
-
 // For a failure before the ranks have joined: reports it at the rendezvous. Throws Error with the
 // cause that all ranks get.
 [[noreturn]] void fail_before_joining(const rendezvous::Place& place, const Options& options,

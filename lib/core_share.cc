@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "lib/launcher.h"
-#include "lib/variables.h"
+#include "lib/settings/launcher.h"
+#include "lib/settings/variables.h"
 
 namespace rondo::lib {
 namespace {
@@ -83,7 +83,7 @@ CoreShare find_core_share(const Options& options) {
     share.quota_group = usable.quota->group;
   }
   share.ranks_on_host =
-      options.ranks_on_host > 0 ? options.ranks_on_host : ranks_on_host_from_launcher();
+      options.ranks_on_host > 0 ? options.ranks_on_host : settings::ranks_on_host_from_launcher();
   return share;
 }
 
@@ -132,7 +132,8 @@ HostCores cores_of_host(std::span<const CoreShare> shares) {
 }
 
 void warn_about_quota(const HostCores& cores) {
-  if (!cores.short_of_quota || !base::log_enabled(base::LogLevel::warning) || is_not_first_here())
+  if (!cores.short_of_quota || !base::log_enabled(base::LogLevel::warning) ||
+      settings::is_not_first_here())
     return;
   static std::once_flag told;
   std::call_once(told, [&] {

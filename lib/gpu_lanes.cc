@@ -55,15 +55,15 @@ Kind& GpuLanes::find(ByGpu<Kind>& all, int device, const Needs& needs, Make make
   if (const auto found = all.find(device); found != all.end()) return *found->second.kind;
   OnGpu<Kind> made;
   made.kind = make(gpus_->gpu(device));
-  engine::GpuPort& port = made.kind->port();
+  operation::GpuPort& port = made.kind->port();
   made.registration = needs.keep(port.memory(), port.bytes());
   return *all.emplace(device, std::move(made)).first->second.kind;
 }
 
-engine::GpuStaging& GpuLanes::staging(int device, Priority priority, const Needs& needs) {
+lanes::GpuStaging& GpuLanes::staging(int device, Priority priority, const Needs& needs) {
   return find(lanes_[static_cast<std::size_t>(priority)], device, needs,
               [&](const device::Gpu& gpu) {
-                return std::make_unique<engine::GpuStaging>(
+                return std::make_unique<lanes::GpuStaging>(
                     gpu, needs.bytes, priority == Priority::urgent, needs.waker);
               });
 }
@@ -128,19 +128,19 @@ void GpuLanes::for_each_port(Function function) {
 }
 
 void GpuLanes::settle(int rank) noexcept {
-  const base::TimePoint until = base::Clock::now() + engine::GpuPort::settle_time;
+  const base::TimePoint until = base::Clock::now() + operation::GpuPort::settle_time;
   bool settled = true;
-  for_each_port([&](engine::GpuPort& port) { settled = port.settle(until) && settled; });
+  for_each_port([&](operation::GpuPort& port) { settled = port.settle(until) && settled; });
   if (windows_) windows_->close(settled, std::max(until, base::Clock::now() + least_goodbye));
   if (settled) return;
   // A kernel may still read what has been mapped.
   if (windows_) device::keep_until_exit(std::move(windows_));
   for_each_mover([](direct::GpuMover& mover) { mover.abandon(); });
-  for_each_port([](engine::GpuPort& port) { port.abandon(); });
+  for_each_port([](operation::GpuPort& port) { port.abandon(); });
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "
                              "communicator: staging memory stays allocated",
-                             rank, engine::GpuPort::settle_time.count()));
+                             rank, operation::GpuPort::settle_time.count()));
 }
 
 }  // namespace rondo::lib

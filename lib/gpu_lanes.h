@@ -17,7 +17,7 @@
 
 #include "collectives/direct/area.h"
 #include "collectives/direct/gpu_mover.h"
-#include "collectives/engine/gpu_staging.h"
+#include "collectives/lanes/gpu_staging.h"
 #include "collectives/point/gpu_transfers.h"
 #include "device/gpus.h"
 #include "lib/arguments.h"
@@ -43,7 +43,7 @@ class GpuLanes {
     int ranks = 1;
     std::size_t bytes = 0;        // gpu_staging_bytes(), for collectives
     std::size_t chunk_bytes = 0;  // gpu_chunk_bytes(), for direct ones
-    const std::shared_ptr<engine::Waker>& waker;
+    const std::shared_ptr<operation::Waker>& waker;
     // Makes memory known to the transports.
     std::function<Registration(void* data, std::size_t bytes)> keep;
   };
@@ -53,7 +53,7 @@ class GpuLanes {
   void check_buffers(const Arguments& arguments) const;
   // The same for one buffer. name: that of the parameter, "in".
   void check_buffer(const CheckedCall& call, const Buffer& buffer, std::string_view name) const;
-  engine::GpuStaging& staging(int device, Priority priority, const Needs& needs);
+  lanes::GpuStaging& staging(int device, Priority priority, const Needs& needs);
   // These ranks, which have host windows for each other, may use memory of each other's GPUs. The
   // host windows outlive settle(). Comes before all calls.
   void share(int rank, transports::Windows& host, std::span<const int> ranks);
@@ -92,7 +92,7 @@ class GpuLanes {
   const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
   std::optional<transports::SomeWindows> sharing_;
   std::unique_ptr<transports::GpuWindows> windows_;  // over sharing_
-  std::array<ByGpu<engine::GpuStaging>, lane_count> lanes_;
+  std::array<ByGpu<lanes::GpuStaging>, lane_count> lanes_;
   // By use and priority.
   std::array<std::array<ByGpu<direct::GpuMover>, lane_count>, direct::direct_uses> movers_;
   ByGpu<point::GpuTransfers> messages_;

@@ -19,8 +19,8 @@
 #include "base/process.h"
 #include "base/processor.h"
 #include "collectives/kernels/reduce.h"
-#include "lib/reachability.h"
 #include "lib/rendezvous/rendezvous.h"
+#include "lib/settings/reachability.h"
 
 namespace rondo {
 namespace {
@@ -109,12 +109,12 @@ SystemInfo gather_info(const Options& options) {
   info.memory_bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
                       static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGE_SIZE)));
   info.reduce_kernels = base::name_of(base::best_isa());
-  lib::RdmaDescription rdma = lib::describe_rdma(options);
+  settings::RdmaDescription rdma = settings::describe_rdma(options);
   info.rdma_ports = std::move(rdma.ports);
   info.rdma_error = std::move(rdma.filter_error);
-  info.transports = lib::describe_transports(rdma.obstacle);
+  info.transports = settings::describe_transports(rdma.obstacle);
   try {
-    info.interfaces = lib::describe_interfaces(options.interfaces);
+    info.interfaces = settings::describe_interfaces(options.interfaces);
   } catch (const std::exception& error) {
     info.interface_error = error.what();
   }

@@ -15,8 +15,8 @@
 #include "base/processor.h"
 #include "base/text.h"
 #include "collectives/schedules/call.h"
-#include "lib/rendezvous/join_report.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
+#include "lib/wire/join_report.h"
 
 namespace rondo::lib {
 namespace {
@@ -95,7 +95,7 @@ void introduce(const Introduction& of) {
   if (!base::log_enabled(base::LogLevel::info)) return;
   if (of.place.rank == 0) log_place(of);
   std::string settings;
-  for (const auto& [variable, value] : settings_in_force(of.options))
+  for (const auto& [variable, value] : settings::settings_in_force(of.options))
     settings += fmt::format("{}{}={}", settings.empty() ? "; settings " : " ", variable, value);
   base::log_line(base::LogLevel::info,
                  fmt::format("{}: process {} on {}, {}, kernels {}{}", who(of.place), ::getpid(),

@@ -18,8 +18,8 @@
 
 #include "base/log.h"
 #include "base/shared_memory.h"
-#include "lib/reachability.h"
-#include "lib/settings.h"
+#include "lib/settings/reachability.h"
+#include "lib/settings/settings.h"
 
 namespace rondo::lib {
 namespace {
@@ -197,7 +197,7 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   shape.shm = allowed("shm");
   shape.tcp = allowed("tcp");
   shape.connections = std::max(1, options.connections);
-  if (allowed("rdma")) shape.rdma_devices = static_cast<int>(count_rdma_devices());
+  if (allowed("rdma")) shape.rdma_devices = static_cast<int>(settings::count_rdma_devices());
   const std::size_t necessary = descriptors_of(shape).join;
   // Nobody knows yet which ranks share this host. So the descriptors for all of them are wanted,
   // not necessary.
@@ -222,7 +222,7 @@ bool allows(const Options& options, std::string_view name) {
 }
 
 int listening_addresses(const Options& options) {
-  const auto interfaces = lib::describe_interfaces(options.interfaces);
+  const auto interfaces = settings::describe_interfaces(options.interfaces);
   return static_cast<int>(
       std::max<std::ptrdiff_t>(1, std::ranges::count_if(interfaces, &InterfaceInfo::chosen)));
 }
@@ -234,7 +234,7 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
     throw Error(Errc::invalid_argument,
                 fmt::format("rank {} of {} ranks, with {} on its host, is impossible", rank, ranks,
                             ranks_on_host));
-  const Options options = lib::with_environment(given);
+  const Options options = settings::with_environment(given);
   lib::DescriptorShape shape;
   shape.ranks = ranks;
   shape.rank = rank;
@@ -242,7 +242,8 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   shape.tcp = allows(options, "tcp");
   shape.connections = options.connections;
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
-  if (allows(options, "rdma")) shape.rdma_devices = static_cast<int>(lib::count_rdma_devices());
+  if (allows(options, "rdma"))
+    shape.rdma_devices = static_cast<int>(settings::count_rdma_devices());
   const bool rdma = shape.rdma_devices > 0;
   // Ranks know only after joining whom devices reach. tcp takes at least as many descriptors, so it
   // counts where it is allowed.
@@ -258,7 +259,7 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   needs.threads = ranks == 1 ? 0 : 2 + lib::users_of_tcp(shape);
   needs.ports = lib::users_of_tcp(shape) * static_cast<std::size_t>(shape.tcp_addresses);
   needs.staging_bytes = ranks == 1 ? 0 : options.staging_bytes;
-  if (shape.shm_peers > 0) needs.shared_bytes = lib::shared_segment_bytes(ranks_on_host);
+  if (shape.shm_peers > 0) needs.shared_bytes = settings::shared_segment_bytes(ranks_on_host);
   if (shape.shm_peers > 0 && ranks_on_host == ranks)
     needs.shared_bytes += base::page_bytes();  // the word of the bell
   return needs;

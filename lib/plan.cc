@@ -10,9 +10,9 @@
 #include "collectives/plan/planner.h"
 #include "collectives/proof/checker.h"
 #include "collectives/schedules/schedule.h"
-#include "lib/constants.h"
 #include "lib/plan_checks.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
+#include "lib/wire/constants.h"
 
 namespace rondo {
 
@@ -134,12 +134,12 @@ std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
   plan::PlanOptions options{.algorithm = std::nullopt,
                             .segment_bytes = query.segment_bytes,
                             .depth = query.depth,
-                            .staging_bytes = lib::default_staging_bytes / lane_count,
+                            .staging_bytes = settings::default_staging_bytes / lane_count,
                             .reproducible = query.reproducible};
   if (!query.algorithm.empty())
     options.algorithm = lib::find_algorithm(query.algorithm, query.operation);
   const PlanConstants& constants = query.constants;
-  if (!lib::is_sane(constants))
+  if (!wire::is_sane(constants))
     throw Error(Errc::invalid_argument,
                 "the constants are out of range: " + format_constants(constants));
   std::vector<PlanCandidate> candidates;

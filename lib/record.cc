@@ -3,8 +3,8 @@
 // record := host:string name:string share transports:u8 {name:string address:string}* settings
 // costs:u8
 //           constants?
-// share: lib/core_share.h. settings: lib/settings.h. costs: a CostSource; with `given`, seven f64
-// follow. Ranks other than 0 write costs too, but nobody uses theirs.
+// share: lib/core_share.h. settings: lib/settings/settings.h. costs: a CostSource; with `given`,
+// seven f64 follow. Ranks other than 0 write costs too, but nobody uses theirs.
 #include "lib/record.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "lib/constants.h"
+#include "lib/wire/constants.h"
 
 namespace rondo::lib {
 namespace {
@@ -34,12 +34,13 @@ Record read_record(int rank, const transports::Blob& bytes) {
     const auto span = std::as_bytes(std::span(address.data(), address.size()));
     record.addresses.emplace(std::move(name), transports::Blob(span.begin(), span.end()));
   }
-  record.settings = get_settings(reader);
+  record.settings = settings::get_settings(reader);
   const auto costs = reader.get<std::uint8_t>();
   record.costs = static_cast<CostSource>(costs);
-  if (record.costs == CostSource::given) record.constants = get_constants(reader);
+  if (record.costs == CostSource::given) record.constants = wire::get_constants(reader);
   if (!reader.ok() || reader.left() != 0 ||
-      costs > static_cast<int>(CostSource::measured_between_hosts) || !is_sane(record.constants))
+      costs > static_cast<int>(CostSource::measured_between_hosts) ||
+      !wire::is_sane(record.constants))
     throw Error(
         Errc::rendezvous,
         fmt::format(
@@ -63,20 +64,20 @@ transports::Blob write_record(const Options& options, const CoreShare& cores,
     writer.put_string(t->name());
     writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
   }
-  put_settings(writer, shared_settings(options));
+  settings::put_settings(writer, settings::shared_settings(options));
   writer.put(static_cast<std::uint8_t>(source));
-  if (source == CostSource::given) put_constants(writer, constants);
+  if (source == CostSource::given) wire::put_constants(writer, constants);
   return writer.take();
 }
 
 std::vector<Record> read_records(std::span<const transports::Blob> blobs) {
   std::vector<Record> records;
-  std::vector<Settings> settings;
+  std::vector<settings::Settings> settings;
   for (const transports::Blob& blob : blobs) {
     records.push_back(read_record(static_cast<int>(records.size()), blob));
     settings.push_back(records.back().settings);
   }
-  compare_settings(settings);
+  settings::compare_settings(settings);
   return records;
 }
 

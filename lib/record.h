@@ -15,7 +15,7 @@
 #include "collectives/schedules/hosts.h"
 #include "lib/connect.h"
 #include "lib/core_share.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
 
 namespace rondo::lib {
 
@@ -27,7 +27,7 @@ struct Record {
   std::string name;  // of the host, for people
   CoreShare cores;
   std::map<std::string, transports::Blob, std::less<>> addresses;
-  Settings settings;
+  settings::Settings settings;
   CostSource costs = CostSource::defaults;
   PlanConstants constants;
 };

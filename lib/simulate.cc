@@ -15,7 +15,7 @@
 #include "collectives/plan/simulator.h"
 #include "collectives/schedules/call.h"
 #include "lib/plan_checks.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
 
 namespace rondo {
 
@@ -100,7 +100,7 @@ plan::Plan plan_of(const SimulationQuery& query) {
   plan::PlanOptions options{.algorithm = std::nullopt,
                             .segment_bytes = query.segment_bytes,
                             .depth = query.depth,
-                            .staging_bytes = lib::default_staging_bytes / lane_count,
+                            .staging_bytes = settings::default_staging_bytes / lane_count,
                             .reproducible = query.reproducible};
   if (!query.algorithm.empty())
     options.algorithm = lib::find_algorithm(query.algorithm, query.operation);

@@ -14,15 +14,15 @@
 #include "base/text.h"
 #include "collectives/kernels/integer_mean.h"
 #include "lib/connect_failure.h"
-#include "lib/constants.h"
-#include "lib/environment.h"
 #include "lib/introduction.h"
 #include "lib/measure_links.h"
 #include "lib/metrics/path.h"
 #include "lib/needs.h"
 #include "lib/record.h"
 #include "lib/rendezvous/meeting.h"
-#include "lib/settings.h"
+#include "lib/settings/environment.h"
+#include "lib/settings/settings.h"
+#include "lib/wire/constants.h"
 
 namespace rondo::lib {
 
@@ -40,7 +40,9 @@ constexpr std::size_t longest_abort_text = 1000;
 // How long an operation waits before rank 0 warns about it.
 nanoseconds warn_after() {
   constexpr const char* name = "RONDO_WARN_AFTER";
-  return variable(name) == "0" ? milliseconds{} : seconds_variable(name).value_or(usual_patience);
+  return settings::variable(name) == "0"
+             ? milliseconds{}
+             : settings::seconds_variable(name).value_or(usual_patience);
 }
 
 // Says why a transport that this rank allows does not reach `rank`.
@@ -66,10 +68,10 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   try {
     // A group of a split has the options of its parent.
     if (place_.group.empty()) {
-      fill_from_environment(options_);
-      place_.between_hosts = protection_of(options_);
+      settings::fill_from_environment(options_);
+      place_.between_hosts = settings::protection_of(options_);
     }
-    if (place_.by_launcher != rendezvous::ExchangeKind::none)
+    if (place_.by_launcher != settings::ExchangeKind::none)
       rendezvous::meet_by_launcher(place_, options_);
     check_options();
     if (place_.size > 1) {
@@ -82,7 +84,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   }
   joined_ = rendezvous::join(place_, options_, record);
   if (joined_.control) joined_.control->start(*this);
-  std::optional<engine::Failure> failure;
+  std::optional<operation::Failure> failure;
   try {
     connect_all();
     if (joined_.control) failure = joined_.control->await_ready(place_.deadline);
@@ -126,7 +128,7 @@ void CommunicatorState::check_options() const {
     static_cast<void>(metrics::path_of(options_.metrics, place_.rank_outside(place_.rank)));
     static_cast<void>(metrics::labels_of(options_.metrics_labels, options_.metrics, 0));
   }
-  if (options_.plan_constants && !is_sane(*options_.plan_constants))
+  if (options_.plan_constants && !wire::is_sane(*options_.plan_constants))
     throw Error(Errc::invalid_argument, "plan_constants are out of range (docs/planner.md): " +
                                             format_constants(*options_.plan_constants));
 }
@@ -151,9 +153,9 @@ void CommunicatorState::connect_all() {
   engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<engine::Engine>(
       engine::EngineOptions{place_.rank, place_.size, host_cores_.ranks_per_core,
-                            wait_mode_of(options_), options_.checksum, options_.reproducible,
-                            gpu_chunk_bytes(options_.staging_bytes), transport_name_, hosts_,
-                            !options_.metrics.empty(), warn_after()},
+                            settings::wait_mode_of(options_), options_.checksum,
+                            options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
+                            transport_name_, hosts_, !options_.metrics.empty(), warn_after()},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
       !engine_->has_direct())
@@ -166,8 +168,8 @@ void CommunicatorState::connect_all() {
 CommunicatorState::~CommunicatorState() {
   const base::TimePoint began = base::Clock::now();
   if (joined_.control) {
-    engine_->await_enqueued(began + engine::GpuPort::settle_time);
-    const engine::RankStatus status = engine_->status();
+    engine_->await_enqueued(began + operation::GpuPort::settle_time);
+    const operation::RankStatus status = engine_->status();
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
     joined_.control->leave(finished, began + farewell_time);
   }
@@ -252,7 +254,7 @@ void CommunicatorState::settle_constants(const std::vector<transports::Transport
   const base::TimePoint until = place_.deadline;
   const MeasurePlan plan = plan_measurement(hosts_, place_.size, first_host_crowded_);
   if (place_.rank == 0) {
-    constants_ = make_sane(measure_links(plan, routes, {}, until));
+    constants_ = wire::make_sane(measure_links(plan, routes, {}, until));
     joined_.control->publish(constants_);
     return;
   }
@@ -517,8 +519,8 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
                               : why == Errc::aborted
                                   ? shown
                                   : base::printable(why.message()) + ": " + shown;
-    const engine::Failure failure{Errc::aborted,
-                                  fmt::format("rank {} called abort: {}", place_.rank, cause)};
+    const operation::Failure failure{Errc::aborted,
+                                     fmt::format("rank {} called abort: {}", place_.rank, cause)};
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: operations end at their deadlines
   }

@@ -99,7 +99,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   void connect_all();
   bool wants_gpus_inside() const noexcept;
   void share_memory_of_gpus();
-  engine::GpuInside movers_inside(int device, const schedules::Call& call);
+  operation::GpuInside movers_inside(int device, const schedules::Call& call);
   GpuLanes::Needs gpu_needs();
   Work start_transfers(const MessageMemory& memory, const point::PointShape& shape,
                        const OpOptions& options);
@@ -116,14 +116,14 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   void drop_idle_transports(const std::vector<transports::Transport*>& routes);
   std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
 
-  void failure(const engine::Failure& failure) override;
+  void failure(const operation::Failure& failure) override;
   void stalled(Priority lane, std::uint64_t number) override;
   void slow(Priority lane, std::uint64_t number, nanoseconds waited) override;
-  void late(const engine::LateReport& report) override;
+  void late(const operation::LateReport& report) override;
   void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                 const std::string& view) override;
-  engine::RankStatus status() override;
-  void failed(const engine::Failure& failure) override;
+  operation::RankStatus status() override;
+  void failed(const operation::Failure& failure) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
   // Ends the phase in which events of the control plane are kept: gives these to the engine.
@@ -149,7 +149,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   };
   std::mutex starting_mutex_;  // also for transports_ until then: the control thread reads it
   bool working_ = false;
-  std::optional<engine::Failure> early_failure_;
+  std::optional<operation::Failure> early_failure_;
   std::vector<Departure> early_departures_;
   rendezvous::Joined joined_;  // its thread uses the members above
   std::string transport_name_ = "self";

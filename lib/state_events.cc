@@ -17,7 +17,7 @@
 namespace rondo::lib {
 
 void CommunicatorState::begin_work() {
-  std::optional<engine::Failure> failure;
+  std::optional<operation::Failure> failure;
   std::vector<Departure> departures;
   {
     const std::lock_guard lock(starting_mutex_);
@@ -29,7 +29,7 @@ void CommunicatorState::begin_work() {
   if (failure) engine_->fail(*failure);
 }
 
-void CommunicatorState::failure(const engine::Failure& failure) {
+void CommunicatorState::failure(const operation::Failure& failure) {
   joined_.control->report(failure);
 }
 void CommunicatorState::deadline(Priority lane, std::uint64_t number, nanoseconds limit,
@@ -42,7 +42,7 @@ void CommunicatorState::stalled(Priority lane, std::uint64_t number) {
 void CommunicatorState::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
   joined_.control->report_slow(lane, number, waited);
 }
-void CommunicatorState::late(const engine::LateReport& report) {
+void CommunicatorState::late(const operation::LateReport& report) {
   const auto rank = static_cast<std::size_t>(report.rank);
   base::log_line(
       base::LogLevel::warning,
@@ -67,14 +67,14 @@ void CommunicatorState::begin_metrics() {
                    });
 }
 
-engine::RankStatus CommunicatorState::status() {
+operation::RankStatus CommunicatorState::status() {
   {
     const std::lock_guard lock(starting_mutex_);
     if (!working_) return {};
   }
   return engine_->status();
 }
-void CommunicatorState::failed(const engine::Failure& failure) {
+void CommunicatorState::failed(const operation::Failure& failure) {
   {
     const std::lock_guard lock(starting_mutex_);
     if (!working_) {

@@ -34,9 +34,9 @@ GpuLanes::Needs CommunicatorState::gpu_needs() {
           [this](void* data, std::size_t bytes) { return register_with_all(data, bytes); }};
 }
 
-engine::GpuInside CommunicatorState::movers_inside(int device, const schedules::Call& call) {
+operation::GpuInside CommunicatorState::movers_inside(int device, const schedules::Call& call) {
   if (!wants_gpus_inside() || !gpu_lanes_.has_windows()) return {};
-  const engine::StagesInside stages = engine_->stages_inside(call.signature);
+  const lanes::StagesInside stages = engine_->stages_inside(call.signature);
   const auto mover = [&](direct::DirectUse use) {
     return &gpu_lanes_.mover(device, call.priority, gpu_needs(), use);
   };

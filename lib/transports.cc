@@ -10,8 +10,8 @@
 #include "base/process.h"
 #include "lib/connect.h"
 #include "lib/device_stream.h"
-#include "lib/reachability.h"
-#include "lib/settings.h"
+#include "lib/settings/reachability.h"
+#include "lib/settings/settings.h"
 #include "transports/cuda_ipc/cuda_ipc.h"
 #include "transports/rdma/rdma.h"
 #include "transports/shm/segment.h"
@@ -124,12 +124,21 @@ std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::W
   return std::make_unique<cuda_ipc::CudaWindows>(rank, windows, std::move(gpus));
 }
 
-bool allows_all_transports(const Options& options) {
-  return std::ranges::all_of(known_names,
-                             [&](std::string_view name) { return is_allowed(name, options); });
+std::unique_ptr<transports::Stream> open_device_stream(const Options& options) {
+  const rdma::Options rdma = device_options(settings::with_environment(options));
+  return rdma::make_stream(rdma, rdma::Shared(rdma));
 }
 
-std::vector<TransportInfo> describe_transports(const std::string& rdma_obstacle) {
+}  // namespace rondo::lib
+
+namespace rondo {
+
+bool settings::allows_all_transports(const Options& options) {
+  return std::ranges::all_of(lib::known_names,
+                             [&](std::string_view name) { return lib::is_allowed(name, options); });
+}
+
+std::vector<TransportInfo> settings::describe_transports(const std::string& rdma_obstacle) {
   const std::string obstacle = shm::obstacle();
   return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
           {"rdma", rdma_obstacle.empty(),
@@ -137,8 +146,8 @@ std::vector<TransportInfo> describe_transports(const std::string& rdma_obstacle)
           {"tcp", true, "between any ranks"}};
 }
 
-RdmaDescription describe_rdma(const Options& options) {
-  RdmaDescription result;
+settings::RdmaDescription settings::describe_rdma(const Options& options) {
+  settings::RdmaDescription result;
   rdma::Report report;
   try {
     report = rdma::report(options.rdma_devices, options.rdma_gid_index);
@@ -152,21 +161,16 @@ RdmaDescription describe_rdma(const Options& options) {
   return result;
 }
 
-std::unique_ptr<transports::Stream> open_device_stream(const Options& options) {
-  const rdma::Options rdma = device_options(with_environment(options));
-  return rdma::make_stream(rdma, rdma::Shared(rdma));
-}
-
-std::size_t count_rdma_devices() {
+std::size_t settings::count_rdma_devices() {
   return rdma::count_devices();
 }
 
-std::size_t shared_segment_bytes(int ranks_on_host) noexcept {
+std::size_t settings::shared_segment_bytes(int ranks_on_host) noexcept {
   return shm::SegmentLayout(static_cast<std::size_t>(ranks_on_host)).bytes();
 }
 
-std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {
+std::vector<InterfaceInfo> settings::describe_interfaces(const std::vector<std::string>& filters) {
   return connect::list_interfaces(filters);
 }
 
-}  // namespace rondo::lib
+}  // namespace rondo

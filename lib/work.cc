@@ -27,16 +27,16 @@ Work Work::share() const noexcept {
 
 namespace {
 
-bool is_running(const engine::Operation& operation) {
-  return operation.state() == engine::Operation::State::running;
+bool is_running(const operation::Operation& operation) {
+  return operation.state() == operation::Operation::State::running;
 }
 
-void require_success(const engine::Operation& operation) {
-  if (operation.state() == engine::Operation::State::failed)
+void require_success(const operation::Operation& operation) {
+  if (operation.state() == operation::Operation::State::failed)
     throw Error(operation.code, operation.message);
 }
 
-bool joined_until(engine::Operation& operation, void* stream, base::TimePoint until) {
+bool joined_until(operation::Operation& operation, void* stream, base::TimePoint until) {
   if (is_running(operation) &&
       !operation.engine().join(operation, static_cast<device::StreamHandle>(stream), until))
     return false;
@@ -76,30 +76,31 @@ void Work::leave() const {
 }
 
 bool Work::done() const noexcept {
-  return operation_ == nullptr || operation_->state() != engine::Operation::State::running;
+  return operation_ == nullptr || operation_->state() != operation::Operation::State::running;
 }
 
 std::error_code Work::error() const noexcept {
-  return operation_ != nullptr && operation_->state() == engine::Operation::State::failed
+  return operation_ != nullptr && operation_->state() == operation::Operation::State::failed
              ? operation_->code
              : std::error_code{};
 }
 
 std::string Work::message() const {
-  return operation_ != nullptr && operation_->state() == engine::Operation::State::failed
+  return operation_ != nullptr && operation_->state() == operation::Operation::State::failed
              ? operation_->message
              : std::string{};
 }
 
 int Work::source() const noexcept {
-  return operation_ != nullptr && operation_->state() == engine::Operation::State::done
+  return operation_ != nullptr && operation_->state() == operation::Operation::State::done
              ? operation_->source()
              : -1;
 }
 
 void Work::on_done(std::function<void(std::error_code)> function) const {
   if (operation_ == nullptr) return function({});
-  if (operation_->state() != engine::Operation::State::running) return function(operation_->code);
+  if (operation_->state() != operation::Operation::State::running)
+    return function(operation_->code);
   operation_->engine().set_callback(*operation_, std::move(function));
 }
 

@@ -17,17 +17,17 @@
 #include "tools/bench/early_end.h"
 #include "tools/bench/options.h"
 #include "tools/bench/session.h"
-#include "tools/commands.h"
 #include "tools/measure/gpu.h"
-#include "tools/output.h"
 #include "tools/pairs/pairs.h"
 #include "tools/ranks/launch.h"
 #include "tools/ranks/spawn.h"
 #include "tools/records/line_file.h"
 #include "tools/records/record_file.h"
 #include "tools/records/result_file.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 #include "tools/soak/soak.h"
-#include "tools/text.h"
 
 namespace rondo::tools {
 namespace {

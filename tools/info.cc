@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/commands.h"
-#include "tools/output.h"
 #include "tools/ranks/bind.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "tools/commands.h"
-#include "tools/output.h"
 #include "tools/ranks/spawn.h"
-#include "tools/text.h"
-#include "tools/usage.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
+#include "tools/shared/usage.h"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/commands.h"
 #include "tools/ranks/spawn.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -70,7 +70,7 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
       pieces_(size_),
       input_scales_(size_, 1) {}
 
-void DirectLane::begin(engine::DirectOperation& operation) {
+void DirectLane::begin(operation::DirectOperation& operation) {
   operation.turn = ++begun_;
   operation.next_direct = nullptr;
   (first_ == nullptr ? first_ : last_->next_direct) = &operation;
@@ -100,12 +100,12 @@ void DirectLane::clear() noexcept {
   first_ = next_ = last_ = nullptr;
 }
 
-bool DirectLane::Form::serves(const engine::DirectOperation& operation) const noexcept {
+bool DirectLane::Form::serves(const operation::DirectOperation& operation) const noexcept {
   return lasts && operation.blocks().empty() && signature == operation.signature &&
          posted == operation.posted;
 }
 
-const DirectLane::Form& DirectLane::form(const engine::DirectOperation& operation) {
+const DirectLane::Form& DirectLane::form(const operation::DirectOperation& operation) {
   if (form_->turn == operation.turn) return *form_;
   if (!form_->serves(operation)) {
     form_ = form_ == &forms_[0] ? &forms_[1] : &forms_[0];
@@ -115,7 +115,7 @@ const DirectLane::Form& DirectLane::form(const engine::DirectOperation& operatio
   return *form_;
 }
 
-void DirectLane::make_form(const engine::DirectOperation& operation) {
+void DirectLane::make_form(const operation::DirectOperation& operation) {
   const schedules::Signature& s = operation.signature;
   if (form_->hash == 0 || operation.posted != form_->posted)
     form_->hash = hash_of(operation.posted);
@@ -138,7 +138,7 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
       s.scale, s.op == ReduceOp::mean && reducing ? static_cast<double>(size_) : 1.0};
 }
 
-CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
+CallRules DirectLane::rules_of(const operation::DirectOperation& operation) {
   const Form& form = this->form(operation);
   CallRules rules;
   rules.check = (base::mix_hash(form.hash, operation.number) & ~scaled_input) |
@@ -156,7 +156,7 @@ CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
   return rules;
 }
 
-DirectPlaces DirectLane::places_of(const engine::DirectOperation& operation) {
+DirectPlaces DirectLane::places_of(const operation::DirectOperation& operation) {
   const Roles& roles = form_->roles;
   const GpuMover* const mover = operation.on_gpu.mover;
   DirectPlaces places;
@@ -188,17 +188,17 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
 void DirectLane::write_details(std::uint64_t sequence) {
   DirectDetails& details = flags_.area(rank_).details(sequence);
   std::uint64_t& told = told_[sequence % direct_posts];
-  if (told != form_->hash) details.header = engine::encode({.signature = form_->posted});
+  if (told != form_->hash) details.header = operation::encode({.signature = form_->posted});
   told = form_->hash;
   if (next_->input_scale != 1) details.input_scale = next_->input_scale;
   if (form_->eager) return;
   if (details.places != own_) details.places = own_;
 }
 
-std::optional<engine::Frame> DirectLane::offence() const {
+std::optional<operation::Frame> DirectLane::offence() const {
   const transports::HeaderBytes header =
       flags_.area(protocol_.offender()).details(protocol_.first()).header;
-  auto frame = engine::decode(header);
+  auto frame = operation::decode(header);
   if (frame) frame->number = first_->number;
   return frame;
 }
@@ -246,7 +246,7 @@ Ways DirectLane::ways_on_gpu() {
 }
 
 void DirectLane::map_places(const Ways& ways) {
-  const engine::DirectOperation& operation = *first_;
+  const operation::DirectOperation& operation = *first_;
   GpuMover* const mover = operation.on_gpu.mover;
   const bool uses_gpu_slots = gpu_slot_bytes_ != 0;
   for (std::size_t rank = 0; rank < size_; ++rank) {

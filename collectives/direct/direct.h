@@ -20,10 +20,10 @@
 #include "collectives/direct/protocol.h"
 #include "collectives/direct/roles.h"
 #include "collectives/direct/shape.h"
-#include "collectives/engine/frame.h"
-#include "collectives/engine/operation.h"
 #include "collectives/kernels/pair.h"
 #include "collectives/kernels/reduce.h"
+#include "collectives/operation/frame.h"
+#include "collectives/operation/operation.h"
 
 namespace rondo::direct {
 
@@ -50,9 +50,9 @@ class DirectLane {
   DirectLane& operator=(const DirectLane&) = delete;
 
   // Posts the operation at once, unless it has to wait for those before it, or is on a GPU.
-  void begin(engine::DirectOperation& operation);
+  void begin(operation::DirectOperation& operation);
   bool idle() const noexcept { return first_ == nullptr; }
-  engine::DirectOperation& first() const noexcept { return *first_; }
+  operation::DirectOperation& first() const noexcept { return *first_; }
   // Does a bounded part of the work of the first operation. done: that operation is done and no
   // longer the first.
   Step advance();
@@ -70,7 +70,7 @@ class DirectLane {
   // After `refused`: the rank whose post does not agree with the first operation, and its call if
   // it can be read.
   int offender() const noexcept { return ranks_[protocol_.offender()]; }
-  std::optional<engine::Frame> offence() const;
+  std::optional<operation::Frame> offence() const;
   // The ranks that the first operation waits for.
   void append_awaited(std::vector<int>& ranks) const;
   // The ranks whose stores must wake this one, a bit for each (transports::wake_bit()). Call it
@@ -118,7 +118,7 @@ class DirectLane {
 
   // What follows from the signature of a call and the counts of its blocks.
   struct Form {
-    bool serves(const engine::DirectOperation& operation) const noexcept;
+    bool serves(const operation::DirectOperation& operation) const noexcept;
 
     std::uint64_t turn = 0;  // of the operation for which it was asked last
     bool lasts = false;      // it is the same for all operations of this signature
@@ -136,11 +136,11 @@ class DirectLane {
   };
 
   // Returns *form_, which is the one of this operation.
-  const Form& form(const engine::DirectOperation& operation);
-  void make_form(const engine::DirectOperation& operation);
+  const Form& form(const operation::DirectOperation& operation);
+  void make_form(const operation::DirectOperation& operation);
   void post_more();
-  CallRules rules_of(const engine::DirectOperation& operation);
-  DirectPlaces places_of(const engine::DirectOperation& operation);
+  CallRules rules_of(const operation::DirectOperation& operation);
+  DirectPlaces places_of(const operation::DirectOperation& operation);
   void write_post(std::uint64_t sequence, std::uint64_t number);
   void post_value(std::byte* to) const noexcept;
   void write_details(std::uint64_t sequence);
@@ -179,7 +179,7 @@ class DirectLane {
   void store_result(const DirectPart& part, std::byte* slot);
 
   bool is_ready_on_gpu();
-  void list_pieces(const engine::DirectOperation& operation, bool one_block, std::size_t bytes);
+  void list_pieces(const operation::DirectOperation& operation, bool one_block, std::size_t bytes);
   bool post_next_on_gpu();
   void copy_in_on_gpu(std::uint64_t chunk);
   void copy_in_to_carrier(std::uint64_t chunk);
@@ -192,7 +192,7 @@ class DirectLane {
   bool loads_part(std::size_t index) const noexcept;
   // Whether the first operation, which is on a GPU, uses slots in host memory.
   bool goes_through_host() const noexcept { return protocol_.ways().slots && gpu_slot_bytes_ == 0; }
-  transports::Windows& windows_of(const engine::DirectOperation& operation) noexcept {
+  transports::Windows& windows_of(const operation::DirectOperation& operation) noexcept {
     return operation.on_gpu.mover == nullptr ? windows_ : operation.on_gpu.mover->windows();
   }
 
@@ -206,9 +206,9 @@ class DirectLane {
   Protocol<DirectFlags> protocol_;
 
   std::uint64_t begun_ = 0;  // operations
-  engine::DirectOperation* first_ = nullptr;
-  engine::DirectOperation* next_ = nullptr;  // the first that is not posted
-  engine::DirectOperation* last_ = nullptr;
+  operation::DirectOperation* first_ = nullptr;
+  operation::DirectOperation* next_ = nullptr;  // the first that is not posted
+  operation::DirectOperation* last_ = nullptr;
   std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
   bool cut_off_ = false;

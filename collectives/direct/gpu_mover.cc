@@ -27,7 +27,7 @@ device::Address address_of(const std::byte* memory) noexcept {
 }  // namespace
 
 GpuMover::GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, const Size& size,
-                   bool urgent, std::shared_ptr<engine::Waker> waker)
+                   bool urgent, std::shared_ptr<operation::Waker> waker)
     : size_(size),
       windows_(windows),
       port_(gpu, {.bytes = pinned_bytes(size), .queues = queues}, urgent, std::move(waker)),
@@ -69,7 +69,7 @@ void GpuMover::abandon() noexcept {
   device::keep_until_exit(std::move(module_));
 }
 
-bool GpuMover::has_reached(engine::GpuMark& mark) {
+bool GpuMover::has_reached(operation::GpuMark& mark) {
   if (mark.reached) return true;
   const device::Current current(port_.gpu());
   if (!port_.reached(mark)) return false;
@@ -183,7 +183,7 @@ std::string GpuMover::awaited(bool posted) const {
 
 // What lands after the last look and before the function is enqueued would wake nobody, so this
 // looks again.
-bool GpuMover::prepare_sleep(engine::GpuMark* awaited) {
+bool GpuMover::prepare_sleep(operation::GpuMark* awaited) {
   const device::Current current(port_.gpu());
   if (awaited != nullptr) port_.watch(*awaited);
   for (std::size_t i = 0; i < queues; ++i) port_.watch(port_.queue(i));

@@ -4,7 +4,7 @@
 // later. Each kind of step has a queue of its own, so a chunk is copied in while another one is
 // combined. Nothing that it enqueues waits for another rank.
 //
-// Threads and failures: as in collectives/engine/gpu_port.h.
+// Threads and failures: as in collectives/operation/gpu_port.h.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@
 
 #include "collectives/direct/gpu_slots.h"
 #include "collectives/direct/protocol.h"
-#include "collectives/engine/gpu_port.h"
-#include "collectives/engine/waker.h"
 #include "collectives/kernels/device/launch.h"
+#include "collectives/operation/gpu_port.h"
+#include "collectives/operation/waker.h"
 #include "device/objects.h"
 #include "transports/gpu_windows.h"
 
@@ -39,10 +39,10 @@ class GpuMover {
   };
   // windows: those of memory on GPUs. They outlive the object, as gpu does. Loads the kernels.
   GpuMover(const device::Gpu& gpu, transports::GpuWindows& windows, const Size& size, bool urgent,
-           std::shared_ptr<engine::Waker> waker);
+           std::shared_ptr<operation::Waker> waker);
 
-  engine::GpuPort& port() noexcept { return port_; }
-  const engine::GpuPort& port() const noexcept { return port_; }
+  operation::GpuPort& port() noexcept { return port_; }
+  const operation::GpuPort& port() const noexcept { return port_; }
   transports::GpuWindows& windows() const noexcept { return windows_; }
   GpuSlots& slots() noexcept { return slots_; }
   const GpuSlots& slots() const noexcept { return slots_; }
@@ -64,7 +64,7 @@ class GpuMover {
   }
 
   // The mark of the next operation has been reached. Gives it back then.
-  bool has_reached(engine::GpuMark& mark);
+  bool has_reached(operation::GpuMark& mark);
   // Bytes of a value: where they lie in the buffer, and where in value() or result().
   struct Piece {
     std::size_t in_buffer = 0, in_value = 0, bytes = 0;
@@ -107,7 +107,7 @@ class GpuMover {
   // not finished it; else empty. posted: that operation is; else its value may be under way.
   std::string awaited(bool posted) const;
   // The driver is about to sleep: the GPU wakes it when something lands. False: something has.
-  bool prepare_sleep(engine::GpuMark* awaited);
+  bool prepare_sleep(operation::GpuMark* awaited);
 
  private:
   static constexpr std::size_t most_value_bytes = std::size_t{16} << 10;
@@ -128,7 +128,7 @@ class GpuMover {
 
   const Size size_;
   transports::GpuWindows& windows_;
-  engine::GpuPort port_;
+  operation::GpuPort port_;
   GpuSlots slots_;
   std::unique_ptr<device::Module> module_;
   std::array<device::FunctionHandle, dtype_count> functions_{};

@@ -25,7 +25,7 @@ bool DirectLane::is_ready_on_gpu() {
 }
 
 // Blocks with gaps between them lie in a value without gaps.
-void DirectLane::list_pieces(const engine::DirectOperation& operation, bool one_block,
+void DirectLane::list_pieces(const operation::DirectOperation& operation, bool one_block,
                              std::size_t bytes) {
   pieces_.clear();
   if (one_block || operation.blocks().empty()) {
@@ -43,7 +43,7 @@ void DirectLane::list_pieces(const engine::DirectOperation& operation, bool one_
 
 // Whether the next operation is posted now.
 bool DirectLane::post_next_on_gpu() {
-  const engine::DirectOperation* const before = next_;
+  const operation::DirectOperation* const before = next_;
   post_more();
   return next_ != before;
 }
@@ -55,7 +55,7 @@ bool DirectLane::prepare_sleep() {
   if (next_ == nullptr || next_->on_gpu.mover == nullptr) return quiet;
   // A mark that a pass has seen reached is no news while the operation must wait for others. One
   // that is reached just now lets the next pass do more.
-  engine::GpuMark& mark = next_->on_gpu.mark;
+  operation::GpuMark& mark = next_->on_gpu.mark;
   const bool seen = mark.reached;
   if (next_->on_gpu.mover->has_reached(mark) && !seen) return false;
   return next_->on_gpu.mover->prepare_sleep(&mark) && quiet;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "collectives/engine/owner.h"
+#include "collectives/operation/owner.h"
 
 namespace rondo::engine {
 
@@ -13,12 +13,12 @@ namespace {
 constexpr milliseconds stall_time{500};
 
 // Messages have no number that another rank knows: 0 says that there is none to compare.
-std::uint64_t number_of(const Operation& operation) noexcept {
-  const CollectiveOperation* const call = operation.collective();
+std::uint64_t number_of(const operation::Operation& operation) noexcept {
+  const operation::CollectiveOperation* const call = operation.collective();
   return call != nullptr ? call->number : 0;
 }
-Priority priority_of(const Operation& operation) noexcept {
-  const CollectiveOperation* const call = operation.collective();
+Priority priority_of(const operation::Operation& operation) noexcept {
+  const operation::CollectiveOperation* const call = operation.collective();
   return call != nullptr ? call->priority() : Priority::bulk;
 }
 
@@ -28,8 +28,8 @@ Priority priority_of(const Operation& operation) noexcept {
 void CallTimes::start_clocks(base::TimePoint now) noexcept {
   if (!new_calls_) return;
   new_calls_ = false;
-  for (const LaneCalls& calls : calls_) {
-    for (Operation* o = calls.last(); o != nullptr && !o->timed; o = o->earlier) {
+  for (const operation::LaneCalls& calls : calls_) {
+    for (operation::Operation* o = calls.last(); o != nullptr && !o->timed; o = o->earlier) {
       o->start_clock(now);
       next_deadline_ = std::min(next_deadline_, o->deadline);
     }
@@ -49,8 +49,8 @@ void CallTimes::clear() noexcept {
 
 bool CallTimes::check_deadlines(base::TimePoint now) {
   next_deadline_ = base::TimePoint::max();
-  for (const LaneCalls& calls : calls_) {
-    for (const Operation* o = calls.first(); o != nullptr; o = o->later) {
+  for (const operation::LaneCalls& calls : calls_) {
+    for (const operation::Operation* o = calls.first(); o != nullptr; o = o->later) {
       next_deadline_ = std::min(next_deadline_, o->deadline);
       if (now < o->deadline) continue;
       return verdict_.expire(priority_of(*o), number_of(*o), o->time_limit, o->owner->late_text(*o),
@@ -64,13 +64,13 @@ bool CallTimes::check_deadlines(base::TimePoint now) {
 // frame shows the mismatch. Operations that wait for warn_after are noticed here too, so they need
 // no timer of their own.
 void CallTimes::check_progress(base::TimePoint now) {
-  const bool pending =
-      std::ranges::any_of(calls_, [](const LaneCalls& calls) { return calls.first() != nullptr; });
+  const bool pending = std::ranges::any_of(
+      calls_, [](const operation::LaneCalls& calls) { return calls.first() != nullptr; });
   next_progress_check_ = pending ? now + stall_time : base::TimePoint::max();
   if (verdict_.observer() == nullptr) return;
-  for (LaneCalls& calls : calls_) {
+  for (operation::LaneCalls& calls : calls_) {
     const bool still = calls.stands_still();
-    const Operation* const first = calls.first();
+    const operation::Operation* const first = calls.first();
     if (!still || first == nullptr) continue;
     const Priority priority = priority_of(*first);
     const std::uint64_t number = number_of(*first);

@@ -11,8 +11,8 @@
 #include <span>
 
 #include "base/clock.h"
-#include "collectives/engine/lane_calls.h"
 #include "collectives/engine/verdict.h"
+#include "collectives/operation/lane_calls.h"
 
 namespace rondo::engine {
 
@@ -20,7 +20,8 @@ class CallTimes {
  public:
   // warn_after: a call that has waited for so long is reported as slow; 0: never. calls and verdict
   // outlive this object.
-  CallTimes(std::span<LaneCalls> calls, Verdict& verdict, nanoseconds warn_after) noexcept
+  CallTimes(std::span<operation::LaneCalls> calls, Verdict& verdict,
+            nanoseconds warn_after) noexcept
       : calls_(calls), verdict_(verdict), warn_after_(warn_after) {}
 
   void call_started() noexcept { new_calls_ = true; }
@@ -39,7 +40,7 @@ class CallTimes {
   void check_progress(base::TimePoint now);
   bool check_deadlines(base::TimePoint now);
 
-  const std::span<LaneCalls> calls_;
+  const std::span<operation::LaneCalls> calls_;
   Verdict& verdict_;
   const nanoseconds warn_after_;
   bool new_calls_ = false;  // some are not timed

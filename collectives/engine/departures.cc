@@ -13,7 +13,8 @@ void Departures::add(int rank, const std::uint64_t (&finished)[lane_count]) {
 
 // If several ranks have left, takes the one that has done least. So every rank takes the same one,
 // whichever it heard of first.
-std::optional<Failure> Departures::find(const CollectiveOperation& operation) const {
+std::optional<operation::Failure> Departures::find(
+    const operation::CollectiveOperation& operation) const {
   const auto lane = static_cast<std::size_t>(operation.priority());
   const Left* first = nullptr;
   for (const Left& left : left_) {
@@ -23,7 +24,7 @@ std::optional<Failure> Departures::find(const CollectiveOperation& operation) co
       first = &left;
   }
   if (first == nullptr) return std::nullopt;
-  return left_failure(first->rank, first->finished);
+  return operation::left_failure(first->rank, first->finished);
 }
 
 }  // namespace rondo::engine

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/engine/failure.h"
-#include "collectives/engine/operation.h"
+#include "collectives/operation/failure.h"
+#include "collectives/operation/operation.h"
 
 namespace rondo::engine {
 
@@ -21,7 +21,7 @@ class Departures {
   void add(int rank, const std::uint64_t (&finished)[lane_count]);
   // The failure of a collective that some rank had not called when it left. No value: there is no
   // such rank.
-  std::optional<Failure> without(const CollectiveOperation& operation) const {
+  std::optional<operation::Failure> without(const operation::CollectiveOperation& operation) const {
     return left_.empty() ? std::nullopt : find(operation);
   }
 
@@ -31,7 +31,7 @@ class Departures {
     std::uint64_t finished[lane_count];
   };
 
-  std::optional<Failure> find(const CollectiveOperation& operation) const;
+  std::optional<operation::Failure> find(const operation::CollectiveOperation& operation) const;
 
   std::vector<Left> left_;
 };

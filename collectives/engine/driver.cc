@@ -128,7 +128,7 @@ bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
   slept_in_vain_ = false;
   if (pass_due_) return true;
   const std::uint32_t seen = bell_.seen();
-  WakeDescriptors descriptors;
+  operation::WakeDescriptors descriptors;
   bell_.add_to(descriptors);
   if (!driven_.prepare_sleep(descriptors)) {
     driven_.deliver();

@@ -16,9 +16,9 @@
 #include "base/thread_annotations.h"
 #include "collectives/engine/alarm.h"
 #include "collectives/engine/background_delay.h"
-#include "collectives/engine/bell.h"
-#include "collectives/engine/operation.h"
 #include "collectives/engine/waiting.h"
+#include "collectives/operation/bell.h"
+#include "collectives/operation/operation.h"
 
 namespace rondo::engine {
 
@@ -67,7 +67,7 @@ class Driven {
   // that this rank waits there.
   virtual bool shares_core() = 0;
   // Adds the descriptors to sleep on. False: there is work, do not sleep.
-  virtual bool prepare_sleep(WakeDescriptors& descriptors) = 0;
+  virtual bool prepare_sleep(operation::WakeDescriptors& descriptors) = 0;
 };
 
 // Threads: any thread may call mutex() and wait(); wait() releases the lock while it sleeps. The
@@ -92,10 +92,11 @@ class Driver {
 
   // What a thread waits for.
   struct Goal {
-    const Operation& operation;
+    const operation::Operation& operation;
     bool enqueued = false;  // Operation::enqueued() is enough
     bool reached() const noexcept {
-      return operation.state() != Operation::State::running || (enqueued && operation.enqueued());
+      return operation.state() != operation::Operation::State::running ||
+             (enqueued && operation.enqueued());
     }
   };
   // Drives, or sleeps while another thread drives, until the goal is reached or the time is over.
@@ -116,7 +117,7 @@ class Driver {
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
   // What wakes a driver that sleeps, without the lock.
-  Bell& bell() noexcept { return bell_; }
+  operation::Bell& bell() noexcept { return bell_; }
   // To be called by a thread that stops driving while operations are pending. Another thread must
   // soon drive: a transport tells only once that something has come, and this thread was told.
   void hand_over() RONDO_REQUIRES(mutex_);
@@ -157,7 +158,7 @@ class Driver {
   std::uint64_t news_count_ RONDO_GUARDED_BY(news_mutex_) = 0;
 
   // A driver sleeps on the bell, and the background thread, while it does not drive, on the alarm.
-  Bell bell_;
+  operation::Bell bell_;
   Alarm alarm_;
   std::thread background_;
 };

@@ -24,12 +24,12 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
               Waiting(options.wait, options.size > 1 ? wake_time() : nanoseconds{},
                       options.ranks_per_core),
               transports_.size() == 1 ? transports_.front()->wait_word() : nullptr),
-      waker_(std::make_shared<Waker>(driver_.bell())),
+      waker_(std::make_shared<operation::Waker>(driver_.bell())),
       verdict_(observer),
-      tags_(options.counts_tags ? std::make_optional<TagCounts>() : std::nullopt),
-      calls_{LaneCalls(options.rank, transports::Lane::bulk, options.size, tags()),
-             LaneCalls(options.rank, transports::Lane::urgent, options.size, tags()),
-             LaneCalls(options.rank, transports::Lane::messages, options.size, tags())},
+      tags_(options.counts_tags ? std::make_optional<operation::TagCounts>() : std::nullopt),
+      calls_{operation::LaneCalls(options.rank, transports::Lane::bulk, options.size, tags()),
+             operation::LaneCalls(options.rank, transports::Lane::urgent, options.size, tags()),
+             operation::LaneCalls(options.rank, transports::Lane::messages, options.size, tags())},
       times_(calls_, verdict_, options.warn_after),
       owners_(options_, *this, transports_, calls_, verdict_, *this),
       starter_(options_, *this, {calls_, owners_, verdict_, departures_, *this}),
@@ -38,8 +38,8 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
   if (options_.size > 1) driver_.start_background();
 }
 
-StagesInside Engine::stages_inside(const schedules::Signature& signature) const noexcept {
-  return two_level_ != nullptr ? two_level_->stages_of(signature) : StagesInside{};
+lanes::StagesInside Engine::stages_inside(const schedules::Signature& signature) const noexcept {
+  return two_level_ != nullptr ? two_level_->stages_of(signature) : lanes::StagesInside{};
 }
 
 Engine::~Engine() {
@@ -49,13 +49,13 @@ Engine::~Engine() {
 
 // Starting and waiting.
 
-Operation* Engine::start(const schedules::Call& call) {
+operation::Operation* Engine::start(const schedules::Call& call) {
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   return started(starter_.start(call), call.unattended);
 }
 
-Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
+operation::Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   // The GPU ends such a call while nobody waits, also where there is no other rank.
@@ -66,7 +66,7 @@ Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
 
 // Makes sure that a mark is free. To make an event or a stream may take long. One thread at a time
 // starts calls of a lane, so nobody takes the new ones.
-void Engine::make_mark(GpuPort& port, device::StreamHandle stream) {
+void Engine::make_mark(operation::GpuPort& port, device::StreamHandle stream) {
   if (verdict_.failure() != nullptr) return;
   const bool wants_mark = port.wants_mark(), wants_watcher = port.wants_watcher(stream);
   if (!wants_mark && !wants_watcher) return;
@@ -81,13 +81,13 @@ void Engine::make_mark(GpuPort& port, device::StreamHandle stream) {
   if (watcher) port.add_watcher(std::move(*watcher));
 }
 
-Operation* Engine::start(const point::PointCall& call) {
+operation::Operation* Engine::start(const point::PointCall& call) {
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   return started(starter_.start(call), call.unattended);
 }
 
-Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu) {
+operation::Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu) {
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   driver_.start_background();
@@ -95,10 +95,10 @@ Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu
   return started(starter_.start(call, &on_gpu), call.unattended);
 }
 
-Operation* Engine::started(Operation& operation, bool unattended) {
+operation::Operation* Engine::started(operation::Operation& operation, bool unattended) {
   if (tags_) tags_->count(operation.tag, operation.kind());
-  const auto running = [&] { return operation.state() == Operation::State::running; };
-  if (const Failure* const failure = verdict_.failure()) fail_calls(*failure);
+  const auto running = [&] { return operation.state() == operation::Operation::State::running; };
+  if (const operation::Failure* const failure = verdict_.failure()) fail_calls(*failure);
   if (running()) times_.call_started();
   const bool moved = running() && pass();
   driver_.operation_started({running(), moved, unattended});
@@ -106,31 +106,33 @@ Operation* Engine::started(Operation& operation, bool unattended) {
   return &operation;
 }
 
-void Engine::leave(const Operation& operation) {
+void Engine::leave(const operation::Operation& operation) {
   if (process_ != base::process_generation()) return;
   const base::Locked lock(driver_.mutex());
-  driver_.operation_started({operation.state() == Operation::State::running, false, true});
+  driver_.operation_started(
+      {operation.state() == operation::Operation::State::running, false, true});
 }
 
-bool Engine::wait(Operation& operation, base::TimePoint until) {
-  if (operation.state() != Operation::State::running) return true;
+bool Engine::wait(operation::Operation& operation, base::TimePoint until) {
+  if (operation.state() != operation::Operation::State::running) return true;
   if (process_ != base::process_generation())
     throw Error(Errc::unsupported, std::string(base::used_in_child));
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   driver_.wait({operation}, until);
-  return operation.state() != Operation::State::running;
+  return operation.state() != operation::Operation::State::running;
 }
 
-bool Engine::join(Operation& operation, device::StreamHandle stream, base::TimePoint until) {
+bool Engine::join(operation::Operation& operation, device::StreamHandle stream,
+                  base::TimePoint until) {
   if (process_ != base::process_generation())
     throw Error(Errc::unsupported, std::string(base::used_in_child));
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   driver_.wait({.operation = operation, .enqueued = true}, until);
-  if (operation.state() != Operation::State::running) return true;
+  if (operation.state() != operation::Operation::State::running) return true;
   if (!operation.enqueued()) return false;
-  const auto& scheduled = static_cast<const ScheduledOperation&>(operation);
+  const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
   scheduled.on_gpu.staging->join(scheduled, stream);
   return true;
 }
@@ -138,8 +140,8 @@ bool Engine::join(Operation& operation, device::StreamHandle stream, base::TimeP
 void Engine::await_enqueued(base::TimePoint until) {
   if (process_ != base::process_generation()) return;
   const base::Locked lock(driver_.mutex());
-  for (const LaneCalls& calls : calls_)
-    while (Operation* const oldest = calls.first()) {
+  for (const operation::LaneCalls& calls : calls_)
+    while (operation::Operation* const oldest = calls.first()) {
       if (!oldest->enqueued() || base::Clock::now() >= until) break;
       oldest->add_reference();
       driver_.wait({*oldest}, until);
@@ -149,7 +151,7 @@ void Engine::await_enqueued(base::TimePoint until) {
 
 namespace {
 
-void add_callback(Operation& operation, std::function<void(std::error_code)> callback) {
+void add_callback(operation::Operation& operation, std::function<void(std::error_code)> callback) {
   if (!operation.callback) {
     operation.callback = std::move(callback);
     return;
@@ -163,10 +165,11 @@ void add_callback(Operation& operation, std::function<void(std::error_code)> cal
 
 }  // namespace
 
-void Engine::set_callback(Operation& operation, std::function<void(std::error_code)> callback) {
+void Engine::set_callback(operation::Operation& operation,
+                          std::function<void(std::error_code)> callback) {
   {
     const base::Locked lock(driver_.mutex());
-    if (operation.state() == Operation::State::running) {
+    if (operation.state() == operation::Operation::State::running) {
       add_callback(operation, std::move(callback));
       return;
     }
@@ -181,7 +184,7 @@ bool Engine::pass() {
   try {
     return move();
   } catch (const std::exception& error) {  // no memory, or no more descriptors to watch with
-    suspect(cannot_go_on(options_.rank, error));
+    suspect(operation::cannot_go_on(options_.rank, error));
     return false;
   }
 }
@@ -241,15 +244,15 @@ transports::Link& Engine::link(int peer, transports::Lane lane) {
 
 bool Engine::in_collective() const noexcept {
   driver_.mutex().assert_held();
-  return std::ranges::any_of(calls_, [](const LaneCalls& calls) {
+  return std::ranges::any_of(calls_, [](const operation::LaneCalls& calls) {
     return calls.lane() != transports::Lane::messages && calls.first() != nullptr;
   });
 }
 
 bool Engine::pending() const noexcept {
   driver_.mutex().assert_held();
-  return std::ranges::any_of(calls_,
-                             [](const LaneCalls& calls) { return calls.first() != nullptr; });
+  return std::ranges::any_of(
+      calls_, [](const operation::LaneCalls& calls) { return calls.first() != nullptr; });
 }
 
 // If no transport can tell, ranks are taken to share the core when there are more ranks than cores.
@@ -264,7 +267,7 @@ bool Engine::shares_core() {
   return !seen && options_.ranks_per_core > 1;
 }
 
-bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
+bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
   driver_.mutex().assert_held();
   if (verdict_.stopped()) return true;  // nothing moves until the verdict
   const std::uint64_t ranks = owners_.awaited();
@@ -289,7 +292,7 @@ bool Engine::prepare_gpus() {
   try {
     return owners_.prepare_sleep() && starter_.prepare_sleep();
   } catch (const std::exception& error) {
-    suspect(cannot_go_on(options_.rank, error));
+    suspect(operation::cannot_go_on(options_.rank, error));
     return false;
   }
 }
@@ -298,7 +301,7 @@ bool Engine::look_at_memory() {
   try {
     return owners_.advance_memory();
   } catch (const std::exception& error) {
-    suspect(cannot_go_on(options_.rank, error));
+    suspect(operation::cannot_go_on(options_.rank, error));
     return false;
   }
 }
@@ -310,9 +313,9 @@ void Engine::await(std::uint64_t ranks) {
 
 // Ending.
 
-void Engine::finished(Operation& operation) {
+void Engine::finished(operation::Operation& operation) {
   driver_.mutex().assert_held();
-  LaneCalls& calls = this->calls(operation.lane);
+  operation::LaneCalls& calls = this->calls(operation.lane);
   calls.remove(operation);
   if (const auto late = calls.watch().ended(operation)) tell_late(*late);
   starter_.memory_freed();
@@ -321,7 +324,7 @@ void Engine::finished(Operation& operation) {
   let_go(operation);
 }
 
-void Engine::tell_late(const LateReport& late) {
+void Engine::tell_late(const operation::LateReport& late) {
   if (verdict_.observer() != nullptr)
     verdict_.report([late](EngineObserver& observer) { observer.late(late); });
 }
@@ -331,7 +334,7 @@ void Engine::enqueued() {
   driver_.operation_enqueued();
 }
 
-void Engine::keep_for_callback(Operation& operation) {
+void Engine::keep_for_callback(operation::Operation& operation) {
   if (!operation.callback) return;
   operation.add_reference();
   operation.next_ended = nullptr;
@@ -340,7 +343,7 @@ void Engine::keep_for_callback(Operation& operation) {
 }
 
 // Drops the engine's reference: after that the operation may belong to another call.
-void Engine::let_go(Operation& operation) {
+void Engine::let_go(operation::Operation& operation) {
   operation.drop();
   driver_.operation_ended();
 }
@@ -352,19 +355,19 @@ void Engine::deliver() {
   if (!verdict_.has_reports() && first_ended_ == nullptr) return;
   const std::vector<Verdict::Report> reports = verdict_.take_reports();
   EngineObserver* const observer = verdict_.observer();
-  Operation* ended = std::exchange(first_ended_, nullptr);
+  operation::Operation* ended = std::exchange(first_ended_, nullptr);
   last_ended_ = nullptr;
   const base::Unlocked unlocked(driver_.mutex());
   for (const Verdict::Report& report : reports) report(*observer);
   while (ended != nullptr) {
-    Operation* const operation = std::exchange(ended, ended->next_ended);
+    operation::Operation* const operation = std::exchange(ended, ended->next_ended);
     operation->callback(operation->code);
     operation->callback = nullptr;
     operation->drop();
   }
 }
 
-void Engine::suspect(Failure failure) {
+void Engine::suspect(operation::Failure failure) {
   driver_.mutex().assert_held();
   if (verdict_.suspect(std::move(failure), base::Clock::now())) end_all();
 }
@@ -375,24 +378,24 @@ void Engine::end_all() {
   owners_.clear();
   starter_.clear();
   await_copies();
-  fail_calls(Failure(*verdict_.failure()));
+  fail_calls(operation::Failure(*verdict_.failure()));
   times_.clear();
   driver_.wake_sleeper();
 }
 
 // No copy may use the buffers of an operation after its end.
 void Engine::await_copies() {
-  if (owners_.await_copies(base::Clock::now() + GpuPort::settle_time)) return;
+  if (owners_.await_copies(base::Clock::now() + operation::GpuPort::settle_time)) return;
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU still copies from or to buffers of failed operations: "
                              "do not use them before the GPU is idle",
                              options_.rank));
 }
 
-void Engine::fail_calls(const Failure& failure) {
-  for (LaneCalls& calls : calls_) {
-    for (Operation* operation = calls.clear(); operation != nullptr;) {
-      Operation* const next = operation->later;
+void Engine::fail_calls(const operation::Failure& failure) {
+  for (operation::LaneCalls& calls : calls_) {
+    for (operation::Operation* operation = calls.clear(); operation != nullptr;) {
+      operation::Operation* const next = operation->later;
       keep_for_callback(*operation);
       ++failures_;
       operation->fail(failure.code, operation->describe(options_.transport) + ": " + failure.cause);
@@ -402,13 +405,13 @@ void Engine::fail_calls(const Failure& failure) {
   }
 }
 
-void Engine::fail(const Failure& failure) {
+void Engine::fail(const operation::Failure& failure) {
   const base::Locked lock(driver_.mutex());
   if (verdict_.settle(failure)) end_all();
   deliver();
 }
 
-void Engine::abort(const Failure& failure) {
+void Engine::abort(const operation::Failure& failure) {
   const base::Locked lock(driver_.mutex());
   suspect(failure);
   if (pending()) driver_.hand_over();
@@ -438,15 +441,16 @@ Engine::Departure Engine::stop(base::TimePoint until) {
 void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   const base::Locked lock(driver_.mutex());
   departures_.add(rank, finished);
-  for (const LaneCalls& calls : calls_) check_left(calls);
+  for (const operation::LaneCalls& calls : calls_) check_left(calls);
   owners_.messages().peer_left(rank, base::Clock::now());
   driver_.wake_sleeper();
   deliver();
 }
 
-void Engine::check_left(const LaneCalls& calls) {
-  for (const Operation* o = calls.first(); o != nullptr && !verdict_.stopped(); o = o->later)
-    if (const CollectiveOperation* const call = o->collective())
+void Engine::check_left(const operation::LaneCalls& calls) {
+  for (const operation::Operation* o = calls.first(); o != nullptr && !verdict_.stopped();
+       o = o->later)
+    if (const operation::CollectiveOperation* const call = o->collective())
       if (auto failure = departures_.without(*call)) return suspect(std::move(*failure));
 }
 
@@ -460,7 +464,7 @@ base::TimePoint Engine::next_check() const noexcept {
 
 void Engine::pausing() noexcept {
   driver_.mutex().assert_held();
-  for (LaneCalls& calls : calls_) calls.watch().pausing();
+  for (operation::LaneCalls& calls : calls_) calls.watch().pausing();
 }
 
 void Engine::check_time(base::TimePoint now) {
@@ -468,7 +472,7 @@ void Engine::check_time(base::TimePoint now) {
   if (verdict_.check(now)) return end_all();
   if (verdict_.stopped()) return;
   times_.start_clocks(now);
-  for (LaneCalls& calls : calls_) calls.watch().look(calls.first(), now);
+  for (operation::LaneCalls& calls : calls_) calls.watch().look(calls.first(), now);
   if (now < next_check()) return;
   owners_.check(now);
   if (!verdict_.stopped() && times_.check(now)) end_all();
@@ -476,12 +480,12 @@ void Engine::check_time(base::TimePoint now) {
 
 // Answers.
 
-RankStatus Engine::status() {
+operation::RankStatus Engine::status() {
   const base::Locked lock(driver_.mutex());
   const base::TimePoint now = base::Clock::now();
-  RankStatus status;
+  operation::RankStatus status;
   for (std::size_t i = 0; i < lane_count; ++i) status.lanes[i] = calls_[i].status(now);
-  LaneStatus messages = calls(transports::Lane::messages).status(now);
+  operation::LaneStatus messages = calls(transports::Lane::messages).status(now);
   status.messages.current = std::move(messages.current);
   status.messages.waiting_for = std::move(messages.waiting_for);
   status.messages.waited_ns = messages.waited_ns;
@@ -491,7 +495,7 @@ RankStatus Engine::status() {
 
 Statistics Engine::statistics() {
   const base::Locked lock(driver_.mutex());
-  const Traffic traffic = owners_.traffic();
+  const operation::Traffic traffic = owners_.traffic();
   Statistics result;
   result.operations = starter_.started();
   result.frames_sent = traffic.frames_sent;
@@ -506,8 +510,8 @@ Statistics Engine::statistics() {
     result.segments_resent += segments.resent;
   }
   result.late_ranks.resize(static_cast<std::size_t>(options_.size));
-  for (const LaneCalls& calls : calls_) {
-    const Watch& watch = calls.watch();
+  for (const operation::LaneCalls& calls : calls_) {
+    const operation::Watch& watch = calls.watch();
     for (std::size_t cause = 0; cause < result.waited.size(); ++cause)
       result.waited[cause] += watch.waited(static_cast<WaitCause>(cause));
     for (std::size_t rank = 0; rank < result.late_ranks.size(); ++rank) {
@@ -518,7 +522,7 @@ Statistics Engine::statistics() {
   return result;
 }
 
-std::optional<TagCounts> Engine::tag_counts() {
+std::optional<operation::TagCounts> Engine::tag_counts() {
   const base::Locked lock(driver_.mutex());
   return tags_;
 }

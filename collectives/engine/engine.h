@@ -25,14 +25,14 @@
 #include "collectives/engine/call_times.h"
 #include "collectives/engine/departures.h"
 #include "collectives/engine/driver.h"
-#include "collectives/engine/failure.h"
-#include "collectives/engine/lane_calls.h"
-#include "collectives/engine/operation.h"
 #include "collectives/engine/options.h"
-#include "collectives/engine/owner.h"
 #include "collectives/engine/owners.h"
 #include "collectives/engine/starter.h"
 #include "collectives/engine/verdict.h"
+#include "collectives/operation/failure.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/operation.h"
+#include "collectives/operation/owner.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -47,7 +47,7 @@ namespace rondo::engine {
 // Failures: the constructor throws Error(system). start() throws when there is no memory, and then
 // the call has no number. wait() throws Error(unsupported) in a forked child. A failure of a
 // transport or peer ends the operations, as Verdict says.
-class Engine final : private transports::Sink, private OwnerHost, private Driven {
+class Engine final : private transports::Sink, private operation::OwnerHost, private Driven {
  public:
   // routes: by rank, the transport that reaches it (null for this rank). transports and observer
   // outlive the engine.
@@ -60,40 +60,40 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
   bool has_direct() const noexcept { return has_direct_; }
   // Which stages of TwoLevelOwner such a call has.
-  StagesInside stages_inside(const schedules::Signature& signature) const noexcept;
+  lanes::StagesInside stages_inside(const schedules::Signature& signature) const noexcept;
   // Starts the call, and never waits: if an earlier call uses its memory, it begins when that one
   // has ended. The caller owns one reference to the result. One thread at a time in a lane.
-  Operation* start(const schedules::Call& call);
+  operation::Operation* start(const schedules::Call& call);
   // The same for a call whose buffers are on a GPU. Throws Error(system) as well, where the GPU
   // refuses the stream.
-  Operation* start(const schedules::Call& call, const GpuCall& on_gpu);
+  operation::Operation* start(const schedules::Call& call, const GpuCall& on_gpu);
   // The same for messages between two ranks.
-  Operation* start(const point::PointCall& call);
-  Operation* start(const point::PointCall& call, const GpuMessages& on_gpu);
+  operation::Operation* start(const point::PointCall& call);
+  operation::Operation* start(const point::PointCall& call, const GpuMessages& on_gpu);
   // For the staging of GPUs, which must outlive the engine.
-  const std::shared_ptr<Waker>& waker() const noexcept { return waker_; }
+  const std::shared_ptr<operation::Waker>& waker() const noexcept { return waker_; }
   // Thread-safe. True when the operation has ended.
-  bool wait(Operation& operation, base::TimePoint until);
+  bool wait(operation::Operation& operation, base::TimePoint until);
   // Thread-safe. Waits until everything that comes before the end is enqueued on the GPU, and makes
   // the stream wait for it; if the operation has ended, that is nothing. A direct operation has
   // ended then. False when the time is over before. Throws Error(system) where the GPU refuses the
   // stream.
-  bool join(Operation& operation, device::StreamHandle stream, base::TimePoint until);
+  bool join(operation::Operation& operation, device::StreamHandle stream, base::TimePoint until);
   // Waits until `until` at most for the operations that a GPU finishes by itself. A stream that
   // joined them may already be past their end. No start or wait may be under way or follow.
   void await_enqueued(base::TimePoint until);
   // Thread-safe. Nobody will wait for the operation soon.
-  void leave(const Operation& operation);
+  void leave(const operation::Operation& operation);
   // The callback is made without the lock, by the thread that ends the operation. If the operation
   // has already ended, it is made here. Those that were set before the end are made in the order in
   // which they were set.
-  void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
+  void set_callback(operation::Operation& operation, std::function<void(std::error_code)> callback);
   // Ends every pending and later operation with this failure, unless there was one before.
   // Thread-safe.
-  void fail(const Failure& failure);
+  void fail(const operation::Failure& failure);
   // This rank ends the communicator: reports the failure, so that the others learn it. If the
   // observer answers with another cause, that one holds. Thread-safe.
-  void abort(const Failure& failure);
+  void abort(const operation::Failure& failure);
   // How a rank leaves.
   enum class Departure { after_failure, in_a_collective, in_order };
   // Ends what is pending and stops the background thread. No start or wait may be under way or
@@ -103,10 +103,10 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // later collectives fail. Thread-safe.
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
 
-  RankStatus status();
+  operation::RankStatus status();
   Statistics statistics();
   // By tag, if EngineOptions::counts_tags; else nothing.
-  std::optional<TagCounts> tag_counts();
+  std::optional<operation::TagCounts> tag_counts();
 
  private:
   // Sink: under the lock, from within pass().
@@ -122,9 +122,9 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
 
   // OwnerHost: under the lock.
   transports::Link& link(int peer, transports::Lane lane) override;
-  void finished(Operation& operation) override;
+  void finished(operation::Operation& operation) override;
   void enqueued() override;
-  void suspect(Failure failure) override;
+  void suspect(operation::Failure failure) override;
 
   // Driven: under the lock.
   bool pass() override;
@@ -135,51 +135,57 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   bool pending() const noexcept override;
   bool in_collective() const noexcept;
   bool shares_core() override;
-  bool prepare_sleep(WakeDescriptors& descriptors) override;
+  bool prepare_sleep(operation::WakeDescriptors& descriptors) override;
 
-  LinkOwner& owner(const transports::Link& link) const RONDO_REQUIRES(driver_.mutex()) {
+  operation::LinkOwner& owner(const transports::Link& link) const RONDO_REQUIRES(driver_.mutex()) {
     return owners_.of(link.lane());
   }
-  LaneCalls& calls(transports::Lane lane) RONDO_REQUIRES(driver_.mutex()) {
+  operation::LaneCalls& calls(transports::Lane lane) RONDO_REQUIRES(driver_.mutex()) {
     return calls_[static_cast<std::size_t>(lane)];
   }
 
-  TagCounts* tags() noexcept RONDO_REQUIRES(driver_.mutex()) { return tags_ ? &*tags_ : nullptr; }
-  void tell_late(const LateReport& late) RONDO_REQUIRES(driver_.mutex());
-  void make_mark(GpuPort& port, device::StreamHandle stream) RONDO_REQUIRES(driver_.mutex());
-  Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
+  operation::TagCounts* tags() noexcept RONDO_REQUIRES(driver_.mutex()) {
+    return tags_ ? &*tags_ : nullptr;
+  }
+  void tell_late(const operation::LateReport& late) RONDO_REQUIRES(driver_.mutex());
+  void make_mark(operation::GpuPort& port, device::StreamHandle stream)
+      RONDO_REQUIRES(driver_.mutex());
+  operation::Operation* started(operation::Operation& operation, bool unattended)
+      RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_gpus() RONDO_REQUIRES(driver_.mutex());
   void await_copies() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
-  void keep_for_callback(Operation& operation) RONDO_REQUIRES(driver_.mutex());
-  void let_go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
+  void keep_for_callback(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
+  void let_go(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
   void end_all() RONDO_REQUIRES(driver_.mutex());
-  void fail_calls(const Failure& failure) RONDO_REQUIRES(driver_.mutex());
-  void check_left(const LaneCalls& calls) RONDO_REQUIRES(driver_.mutex());
+  void fail_calls(const operation::Failure& failure) RONDO_REQUIRES(driver_.mutex());
+  void check_left(const operation::LaneCalls& calls) RONDO_REQUIRES(driver_.mutex());
 
   const EngineOptions options_;
   const unsigned process_ = base::process_generation();
   const std::vector<transports::Transport*> routes_, transports_;
 
   Driver driver_;
-  const std::shared_ptr<Waker> waker_;
+  const std::shared_ptr<operation::Waker> waker_;
   Verdict verdict_ RONDO_GUARDED_BY(driver_.mutex());
-  std::optional<TagCounts> tags_ RONDO_GUARDED_BY(driver_.mutex());
-  std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
+  std::optional<operation::TagCounts> tags_ RONDO_GUARDED_BY(driver_.mutex());
+  std::array<operation::LaneCalls, transports::link_lane_count> calls_
+      RONDO_GUARDED_BY(driver_.mutex());
   CallTimes times_ RONDO_GUARDED_BY(driver_.mutex());
   Departures departures_ RONDO_GUARDED_BY(driver_.mutex());
   Owners owners_ RONDO_GUARDED_BY(driver_.mutex());
   Starter starter_ RONDO_GUARDED_BY(driver_.mutex());
   const bool has_direct_;
-  const TwoLevelOwner* const two_level_;  // only for what it has from its constructor; or null
+  const lanes::TwoLevelOwner* const
+      two_level_;  // only for what it has from its constructor; or null
 
   std::uint64_t failures_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
-  Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
-  Operation* last_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
+  operation::Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
+  operation::Operation* last_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
 };
 
 }  // namespace rondo::engine

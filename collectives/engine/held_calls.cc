@@ -30,11 +30,11 @@ bool matched_in_order(const PointTransfer& a, const PointTransfer& b) noexcept {
          (a.peer == b.peer || a.peer == point::any_rank || b.peer == point::any_rank);
 }
 
-const MessageOperation& as_message(const Operation& operation) noexcept {
+const MessageOperation& as_message(const operation::Operation& operation) noexcept {
   return static_cast<const MessageOperation&>(operation);
 }
 
-bool waits_for_gpu(const Operation& operation) noexcept {
+bool waits_for_gpu(const operation::Operation& operation) noexcept {
   return operation.collective() == nullptr && as_message(operation).waits_for_gpu();
 }
 
@@ -43,29 +43,33 @@ bool waits_for_gpu(const Operation& operation) noexcept {
 // Returns a collective under way, or one that is held, that was started before `order` and uses the
 // memory. Messages are left out: a program must not use their memory meanwhile, and there may be
 // many of them.
-const Operation* HeldCalls::user_of(std::span<const std::byte> reads,
-                                    std::span<const std::byte> writes,
-                                    std::uint64_t order) const noexcept {
-  for (const LaneCalls& calls : calls_.first<lane_count>())
-    for (const Operation* o = calls.first(); o != nullptr && o->order < order; o = o->later)
+const operation::Operation* HeldCalls::user_of(std::span<const std::byte> reads,
+                                               std::span<const std::byte> writes,
+                                               std::uint64_t order) const noexcept {
+  for (const operation::LaneCalls& calls : calls_.first<lane_count>())
+    for (const operation::Operation* o = calls.first(); o != nullptr && o->order < order;
+         o = o->later)
       if (o->conflicts(reads, writes)) return o;
   return nullptr;
 }
 
-const Operation* HeldCalls::user_of_memory(const Operation& operation) const noexcept {
-  if (const CollectiveOperation* const call = operation.collective())
+const operation::Operation* HeldCalls::user_of_memory(
+    const operation::Operation& operation) const noexcept {
+  if (const operation::CollectiveOperation* const call = operation.collective())
     return user_of({call->in, call->in_bytes}, {call->out, call->out_bytes}, call->order);
   for (const PointTransfer& t : as_message(operation).kept())
-    if (const Operation* const user = user_of(read_by(t), written_by(t), operation.order))
+    if (const operation::Operation* const user =
+            user_of(read_by(t), written_by(t), operation.order))
       return user;
   return nullptr;
 }
 
 // Returns the first held message that is queued before `end` and must begin before one of these
 // transfers. Null: there is none.
-const Operation* HeldCalls::message_before(std::span<const PointTransfer> transfers,
-                                           const Operation* end) const noexcept {
-  for (const Operation* o = queue(transports::Lane::messages).first; o != end; o = o->next_held)
+const operation::Operation* HeldCalls::message_before(
+    std::span<const PointTransfer> transfers, const operation::Operation* end) const noexcept {
+  for (const operation::Operation* o = queue(transports::Lane::messages).first; o != end;
+       o = o->next_held)
     for (const PointTransfer& earlier : as_message(*o).kept())
       for (const PointTransfer& t : transfers)
         if (matched_in_order(t, earlier)) return o;
@@ -73,10 +77,11 @@ const Operation* HeldCalls::message_before(std::span<const PointTransfer> transf
 }
 
 // Returns a held call that must begin before this one. Null: there is none.
-const Operation* HeldCalls::held_before(const Operation& operation) const noexcept {
+const operation::Operation* HeldCalls::held_before(
+    const operation::Operation& operation) const noexcept {
   if (operation.collective() == nullptr)
     return message_before(as_message(operation).kept(), &operation);
-  const Operation* const first = queue(operation.lane).first;
+  const operation::Operation* const first = queue(operation.lane).first;
   return first == &operation ? nullptr : first;
 }
 
@@ -93,7 +98,7 @@ bool HeldCalls::must_hold(const point::PointCall& call) const noexcept {
          message_before(call.transfers, nullptr) != nullptr;
 }
 
-void HeldCalls::hold(Operation& operation) noexcept {
+void HeldCalls::hold(operation::Operation& operation) noexcept {
   Queue& its_queue = queue(operation.lane);
   operation.next_held = nullptr;
   operation.next_owner = std::exchange(operation.owner, this);
@@ -103,7 +108,8 @@ void HeldCalls::hold(Operation& operation) noexcept {
   if (waits_for_gpu(operation)) marks_.add(static_cast<MessageOperation&>(operation));
 }
 
-Operation* HeldCalls::remove(Queue& its_queue, Operation* before, Operation& operation) noexcept {
+operation::Operation* HeldCalls::remove(Queue& its_queue, operation::Operation* before,
+                                        operation::Operation& operation) noexcept {
   (before == nullptr ? its_queue.first : before->next_held) = operation.next_held;
   if (its_queue.last == &operation) its_queue.last = before;
   operation.owner = std::exchange(operation.next_owner, nullptr);
@@ -112,13 +118,13 @@ Operation* HeldCalls::remove(Queue& its_queue, Operation* before, Operation& ope
   return &operation;
 }
 
-Operation* HeldCalls::take_first() noexcept {
+operation::Operation* HeldCalls::take_first() noexcept {
   for (Queue& its_queue : std::span(queues_).first<lane_count>())
     if (its_queue.first != nullptr && user_of_memory(*its_queue.first) == nullptr)
       return remove(its_queue, nullptr, *its_queue.first);
   Queue& messages = queue(transports::Lane::messages);
-  Operation* before = nullptr;
-  for (Operation* o = messages.first; o != nullptr; before = o, o = o->next_held)
+  operation::Operation* before = nullptr;
+  for (operation::Operation* o = messages.first; o != nullptr; before = o, o = o->next_held)
     if (!waits_for_gpu(*o) && user_of_memory(*o) == nullptr && held_before(*o) == nullptr)
       return remove(messages, before, *o);
   freed_ = false;
@@ -134,34 +140,36 @@ void HeldCalls::clear() noexcept {
 
 // Returns what this call waits for, perhaps through others: a call that began, or one that waits
 // for a GPU and may be this one.
-const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcept {
-  const Operation* at = &operation;
+const operation::Operation* HeldCalls::in_the_way(
+    const operation::Operation& operation) const noexcept {
+  const operation::Operation* at = &operation;
   while (at != nullptr && at->owner == this && !waits_for_gpu(*at)) {
-    const Operation* const user = user_of_memory(*at);
+    const operation::Operation* const user = user_of_memory(*at);
     at = user != nullptr ? user : held_before(*at);
   }
   return at;
 }
 
-Standing HeldCalls::standing(const Operation& operation, bool) {
+operation::Standing HeldCalls::standing(const operation::Operation& operation, bool) {
   if (operation.lane != transports::Lane::messages) return {};
   return {waits_for_gpu(operation) ? WaitCause::gpu : WaitCause::messages};
 }
 
-void HeldCalls::append_awaited(const Operation& operation, Awaited& awaited) const {
-  const Operation* const user = in_the_way(operation);
+void HeldCalls::append_awaited(const operation::Operation& operation,
+                               operation::Awaited& awaited) const {
+  const operation::Operation* const user = in_the_way(operation);
   if (user == nullptr) return;
   if (user->owner != this) return user->owner->append_awaited(*user, awaited);
   const MessageOperation::OnGpu& on_gpu = as_message(*user).on_gpu;
   awaited.gpu = on_gpu.transfers->port().awaited(on_gpu.mark);
 }
 
-std::string HeldCalls::late_text(const Operation& operation) const {
+std::string HeldCalls::late_text(const operation::Operation& operation) const {
   std::string text = fmt::format("not done within {:.4g} s",
                                  std::chrono::duration<double>(operation.time_limit).count());
-  const Operation* const user = in_the_way(operation);
+  const operation::Operation* const user = in_the_way(operation);
   if (user == nullptr) return text;
-  Awaited awaited;
+  operation::Awaited awaited;
   append_awaited(operation, awaited);
   if (user->owner == this && awaited.gpu.empty()) return text;  // by now it may begin
   if (user == &operation) return text + ": it has not begun, because it waits for " + awaited.gpu;

@@ -21,17 +21,18 @@
 #include <string>
 
 #include "collectives/engine/held_marks.h"
-#include "collectives/engine/lane_calls.h"
-#include "collectives/engine/operation.h"
-#include "collectives/engine/owner.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/operation.h"
+#include "collectives/operation/owner.h"
 #include "collectives/point/message_operation.h"
 
 namespace rondo::engine {
 
-class HeldCalls final : public OperationOwner {
+class HeldCalls final : public operation::OperationOwner {
  public:
   // The calls under way, by lane; they outlive this object.
-  explicit HeldCalls(std::span<const LaneCalls, transports::link_lane_count> calls) noexcept
+  explicit HeldCalls(
+      std::span<const operation::LaneCalls, transports::link_lane_count> calls) noexcept
       : calls_(calls) {}
 
   // Whether a call that starts now must be held.
@@ -40,7 +41,7 @@ class HeldCalls final : public OperationOwner {
   // The call is in LaneCalls and has an owner, which begin() will need. It has kept what it needs
   // of the caller's arguments. For a message on a GPU make_room() has been called.
   void make_room() { marks_.make_room(); }
-  void hold(Operation& operation) noexcept;
+  void hold(operation::Operation& operation) noexcept;
   // A call has ended, so another may begin.
   void memory_freed() noexcept { freed_ = held_ > 0; }
   // Whether take() may find a call. Throws Error(system) when a GPU has failed.
@@ -49,37 +50,40 @@ class HeldCalls final : public OperationOwner {
   // reached already.
   bool prepare_sleep() { return marks_.prepare_sleep(); }
   // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
-  Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
+  operation::Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
 
   bool advance() override { return false; }
   void clear() noexcept override;
-  Standing standing(const Operation& operation, bool wants_only) override;
+  operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
   // The ranks that the call in the way waits for.
-  void append_awaited(const Operation& operation, Awaited& awaited) const override;
+  void append_awaited(const operation::Operation& operation,
+                      operation::Awaited& awaited) const override;
   // "not done within 2 s: it has not begun, because it waits for the end of all_reduce #3 ..."
-  std::string late_text(const Operation& operation) const override;
-  Traffic traffic() const noexcept override { return {}; }
+  std::string late_text(const operation::Operation& operation) const override;
+  operation::Traffic traffic() const noexcept override { return {}; }
 
  private:
   struct Queue {
-    Operation *first = nullptr, *last = nullptr;
+    operation::Operation *first = nullptr, *last = nullptr;
   };
 
   Queue& queue(transports::Lane lane) noexcept { return queues_[static_cast<std::size_t>(lane)]; }
   const Queue& queue(transports::Lane lane) const noexcept {
     return queues_[static_cast<std::size_t>(lane)];
   }
-  Operation* take_first() noexcept;
-  Operation* remove(Queue& queue, Operation* before, Operation& operation) noexcept;
-  const Operation* user_of(std::span<const std::byte> reads, std::span<const std::byte> writes,
-                           std::uint64_t order) const noexcept;
-  const Operation* user_of_memory(const Operation& operation) const noexcept;
-  const Operation* message_before(std::span<const point::PointTransfer> transfers,
-                                  const Operation* end) const noexcept;
-  const Operation* held_before(const Operation& operation) const noexcept;
-  const Operation* in_the_way(const Operation& operation) const noexcept;
+  operation::Operation* take_first() noexcept;
+  operation::Operation* remove(Queue& queue, operation::Operation* before,
+                               operation::Operation& operation) noexcept;
+  const operation::Operation* user_of(std::span<const std::byte> reads,
+                                      std::span<const std::byte> writes,
+                                      std::uint64_t order) const noexcept;
+  const operation::Operation* user_of_memory(const operation::Operation& operation) const noexcept;
+  const operation::Operation* message_before(std::span<const point::PointTransfer> transfers,
+                                             const operation::Operation* end) const noexcept;
+  const operation::Operation* held_before(const operation::Operation& operation) const noexcept;
+  const operation::Operation* in_the_way(const operation::Operation& operation) const noexcept;
 
-  const std::span<const LaneCalls, transports::link_lane_count> calls_;
+  const std::span<const operation::LaneCalls, transports::link_lane_count> calls_;
   std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
   std::size_t held_ = 0;
   HeldMarks marks_;

@@ -26,7 +26,7 @@ void HeldMarks::add(MessageOperation& message) noexcept {
 // Takes the messages off whose marks have been reached. Throws before it takes one that has failed.
 bool HeldMarks::take_reached(Stream& stream) {
   const MessageOperation* const before = stream.first;
-  GpuPort& port = before->on_gpu.transfers->port();
+  operation::GpuPort& port = before->on_gpu.transfers->port();
   const device::Current current(port.gpu());
   while (stream.first != nullptr && port.reached(stream.first->on_gpu.mark)) {
     port.give_back(stream.first->on_gpu.mark);
@@ -52,7 +52,7 @@ bool HeldMarks::look() {
 bool HeldMarks::prepare_sleep() {
   bool news = false;
   for (const Stream& stream : streams_) {
-    GpuPort& port = stream.first->on_gpu.transfers->port();
+    operation::GpuPort& port = stream.first->on_gpu.transfers->port();
     const device::Current current(port.gpu());
     port.watch(stream.first->on_gpu.mark);
     news |= port.has_news(stream.first->on_gpu.mark);

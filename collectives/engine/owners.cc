@@ -7,7 +7,7 @@ namespace rondo::engine {
 
 namespace {
 
-ScheduledLane::Options links_of(const EngineOptions& options) noexcept {
+lanes::ScheduledLane::Options links_of(const EngineOptions& options) noexcept {
   return {options.rank, options.size, options.checksum};
 }
 
@@ -15,8 +15,8 @@ ScheduledLane::Options links_of(const EngineOptions& options) noexcept {
 
 Owners::Owners(const EngineOptions& options, Engine& engine,
                std::span<transports::Transport* const> transports,
-               std::span<LaneCalls, transports::link_lane_count> calls, const Verdict& verdict,
-               OwnerHost& host)
+               std::span<operation::LaneCalls, transports::link_lane_count> calls,
+               const Verdict& verdict, operation::OwnerHost& host)
     : verdict_(verdict),
       parts_(engine),
       collectives_{
@@ -35,8 +35,8 @@ Owners::Owners(const EngineOptions& options, Engine& engine,
 // Uses the windows for direct operations if all ranks have them, and for the inside of two-level
 // operations if all ranks of this host have them.
 void Owners::share_memory(const EngineOptions& options, transports::Windows& windows,
-                          std::span<LaneCalls, transports::link_lane_count> calls,
-                          OwnerHost& host) {
+                          std::span<operation::LaneCalls, transports::link_lane_count> calls,
+                          operation::OwnerHost& host) {
   const std::span<const int> ranks = windows.ranks();
   const bool all = ranks.size() == static_cast<std::size_t>(options.size) &&
                    ranks.size() <= direct::most_direct_ranks;
@@ -46,7 +46,7 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
                       std::ranges::includes(ranks, local);
   for (const Priority priority : {Priority::urgent, Priority::bulk}) {
     CollectiveOwners& owners = of(priority);
-    LaneCalls& its_calls = calls[static_cast<std::size_t>(priority)];
+    operation::LaneCalls& its_calls = calls[static_cast<std::size_t>(priority)];
     if (all && !owners.direct) {
       const direct::DirectOptions direct_options{.rank = options.rank,
                                                  .ranks = ranks,
@@ -58,8 +58,10 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
     if (beside && !owners.two_level) {
       all_.push_back(&owners.two_level.emplace(
           windows,
-          TwoLevelOwner::Options{options.rank, priority, options.hosts, options.gpu_chunk_bytes},
-          TwoLevelOwner::Parts{parts_.take(), parts_.take()}, its_calls, owners.links, host));
+          lanes::TwoLevelOwner::Options{options.rank, priority, options.hosts,
+                                        options.gpu_chunk_bytes},
+          lanes::TwoLevelOwner::Parts{parts_.take(), parts_.take()}, its_calls, owners.links,
+          host));
     }
   }
 }
@@ -119,23 +121,23 @@ std::uint64_t Owners::awaited() const noexcept {
 
 base::TimePoint Owners::next_check() const noexcept {
   base::TimePoint next = base::TimePoint::max();
-  for (const LinkOwner* owner : link_owners_) next = std::min(next, owner->next_check());
+  for (const operation::LinkOwner* owner : link_owners_) next = std::min(next, owner->next_check());
   return next;
 }
 
 void Owners::check(base::TimePoint now) {
-  for (LinkOwner* owner : link_owners_)
+  for (operation::LinkOwner* owner : link_owners_)
     if (now >= owner->next_check()) owner->check(now);
 }
 
 void Owners::clear() noexcept {
-  for (OperationOwner* owner : all_) owner->clear();
+  for (operation::OperationOwner* owner : all_) owner->clear();
 }
 
-Traffic Owners::traffic() const noexcept {
-  Traffic result;
-  for (const OperationOwner* owner : all_) {
-    const Traffic traffic = owner->traffic();
+operation::Traffic Owners::traffic() const noexcept {
+  operation::Traffic result;
+  for (const operation::OperationOwner* owner : all_) {
+    const operation::Traffic traffic = owner->traffic();
     result.frames_sent += traffic.frames_sent;
     result.frames_received += traffic.frames_received;
     result.bytes_sent += traffic.bytes_sent;

@@ -14,14 +14,14 @@
 #include <span>
 #include <vector>
 
-#include "collectives/engine/direct_owner.h"
-#include "collectives/engine/lane_calls.h"
-#include "collectives/engine/operation_source.h"
 #include "collectives/engine/options.h"
-#include "collectives/engine/owner.h"
-#include "collectives/engine/scheduled_lane.h"
-#include "collectives/engine/two_level_owner.h"
 #include "collectives/engine/verdict.h"
+#include "collectives/lanes/direct_owner.h"
+#include "collectives/lanes/scheduled_lane.h"
+#include "collectives/lanes/two_level_owner.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/operation_source.h"
+#include "collectives/operation/owner.h"
 #include "collectives/point/point.h"
 #include "transports/transport.h"
 
@@ -29,13 +29,14 @@ namespace rondo::engine {
 
 // The owners of the collectives of one priority.
 struct CollectiveOwners {
-  ScheduledLane links;
-  std::optional<DirectOwner> direct;  // only where all ranks have windows for each other
+  lanes::ScheduledLane links;
+  std::optional<lanes::DirectOwner> direct;  // only where all ranks have windows for each other
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
-  std::optional<TwoLevelOwner> two_level;
+  std::optional<lanes::TwoLevelOwner> two_level;
 
   // Null if such a call uses links only. Of those on a GPU, the caller says which do.
-  TwoLevelOwner* inside(const schedules::Call& call, const GpuInside& on_gpu) noexcept {
+  lanes::TwoLevelOwner* inside(const schedules::Call& call,
+                               const operation::GpuInside& on_gpu) noexcept {
     const bool links_only = call.signature.on_gpu && !on_gpu.sums && !on_gpu.copies;
     return two_level && !links_only && two_level->runs(call.signature) ? &*two_level : nullptr;
   }
@@ -46,8 +47,8 @@ class Owners {
   // All but options outlive the object. engine: only to make operations.
   Owners(const EngineOptions& options, Engine& engine,
          std::span<transports::Transport* const> transports,
-         std::span<LaneCalls, transports::link_lane_count> calls, const Verdict& verdict,
-         OwnerHost& host);
+         std::span<operation::LaneCalls, transports::link_lane_count> calls, const Verdict& verdict,
+         operation::OwnerHost& host);
   Owners(const Owners&) = delete;
   Owners& operator=(const Owners&) = delete;
 
@@ -56,12 +57,12 @@ class Owners {
   }
   point::Point& messages() noexcept { return messages_; }
   // The owner that gets the events of the lane's links.
-  LinkOwner& of(transports::Lane lane) const noexcept {
+  operation::LinkOwner& of(transports::Lane lane) const noexcept {
     return *link_owners_[static_cast<std::size_t>(lane)];
   }
   bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
   // Of one priority; those of the others run the same calls. Null: there is none.
-  const TwoLevelOwner* two_level() const noexcept {
+  const lanes::TwoLevelOwner* two_level() const noexcept {
     const auto& owner = collectives_.front().two_level;
     return owner ? &*owner : nullptr;
   }
@@ -80,20 +81,21 @@ class Owners {
   void check(base::TimePoint now);
   // Forgets all operations.
   void clear() noexcept;
-  Traffic traffic() const noexcept;
+  operation::Traffic traffic() const noexcept;
 
  private:
   void share_memory(const EngineOptions& options, transports::Windows& windows,
-                    std::span<LaneCalls, transports::link_lane_count> calls, OwnerHost& host);
+                    std::span<operation::LaneCalls, transports::link_lane_count> calls,
+                    operation::OwnerHost& host);
   template <class Owner>
   bool advance(Owner& owner);
 
   const Verdict& verdict_;
-  OperationSource<DirectOperation> parts_;                // for TwoLevelOwner
-  std::array<CollectiveOwners, lane_count> collectives_;  // by priority
+  operation::OperationSource<operation::DirectOperation> parts_;  // for TwoLevelOwner
+  std::array<CollectiveOwners, lane_count> collectives_;          // by priority
   point::Point messages_;
-  const std::array<LinkOwner*, transports::link_lane_count> link_owners_;  // by lane
-  std::vector<OperationOwner*> all_;
+  const std::array<operation::LinkOwner*, transports::link_lane_count> link_owners_;  // by lane
+  std::vector<operation::OperationOwner*> all_;
 };
 
 }  // namespace rondo::engine

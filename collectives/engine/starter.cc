@@ -31,34 +31,35 @@ const schedules::Program& Starter::program(const schedules::Call& call, schedule
   return *programs_.back();
 }
 
-void Starter::begin_run(ScheduledOperation& operation, const schedules::Call& call) {
+void Starter::begin_run(operation::ScheduledOperation& operation, const schedules::Call& call) {
   const auto inside =
       operation.inside != nullptr ? schedules::Inside::memory : schedules::Inside::links;
   operation.run.begin(program(call, inside), call, options_.rank, options_.size, room_);
 }
 
-CollectiveOperation& Starter::make_direct(const schedules::Call& call, const GpuCall* on_gpu) {
+operation::CollectiveOperation& Starter::make_direct(const schedules::Call& call,
+                                                     const GpuCall* on_gpu) {
   CollectiveOwners& owners = owners_.of(call.priority);
-  Taken<DirectOperation> taken = direct_.take();
+  operation::Taken<operation::DirectOperation> taken = direct_.take();
   taken->keep_counts(call);
   taken->on_gpu = {};
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
     owners.direct->know(*on_gpu->mover);
     taken->on_gpu = {on_gpu->mover, on_gpu->mover->port().set_mark(on_gpu->stream)};
   }
-  DirectOperation& operation = *taken.release();
+  operation::DirectOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
   enlist(operation, *owners.direct);
   return operation;
 }
 
 // The run of a held call begins later, because its begin copies input.
-CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
-                                             bool held) {
+operation::CollectiveOperation& Starter::make_scheduled(const schedules::Call& call,
+                                                        const GpuCall* on_gpu, bool held) {
   CollectiveOwners& owners = owners_.of(call.priority);
-  const GpuInside movers = on_gpu != nullptr ? on_gpu->inside : GpuInside{};
-  TwoLevelOwner* const inside = owners.inside(call, movers);
-  Taken<ScheduledOperation> taken = scheduled_.take();
+  const operation::GpuInside movers = on_gpu != nullptr ? on_gpu->inside : operation::GpuInside{};
+  lanes::TwoLevelOwner* const inside = owners.inside(call, movers);
+  operation::Taken<operation::ScheduledOperation> taken = scheduled_.take();
   taken->on_gpu = {};
   taken->inside = inside;
   if (held)
@@ -72,9 +73,9 @@ CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const 
     taken->on_gpu.staging = on_gpu->staging;
     taken->on_gpu.inside = movers;
   }
-  ScheduledOperation& operation = *taken.release();
+  operation::ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
-  operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
+  operation.ends_in_memory = inside != nullptr && lanes::TwoLevelOwner::ends(call.signature);
   if (inside != nullptr)
     enlist(operation, *inside);
   else
@@ -82,7 +83,7 @@ CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, const 
   return operation;
 }
 
-void Starter::enlist(Operation& operation, OperationOwner& owner) noexcept {
+void Starter::enlist(operation::Operation& operation, operation::OperationOwner& owner) noexcept {
   operation.owner = &owner;
   operation.add_second_reference();
   operation.order = ++started_;
@@ -91,11 +92,11 @@ void Starter::enlist(Operation& operation, OperationOwner& owner) noexcept {
 
 // Starting.
 
-Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
+operation::Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
   const bool held = held_.must_hold(call);
-  CollectiveOperation& operation = call.signature.algorithm == schedules::Algorithm::direct
-                                       ? make_direct(call, on_gpu)
-                                       : make_scheduled(call, on_gpu, held);
+  operation::CollectiveOperation& operation =
+      call.signature.algorithm == schedules::Algorithm::direct ? make_direct(call, on_gpu)
+                                                               : make_scheduled(call, on_gpu, held);
   if (verdict_.failure() != nullptr) return operation;
   if (held)
     held_.hold(operation);
@@ -105,9 +106,9 @@ Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
 }
 
 // Where there is a GPU, the mark has hardly ever been reached yet.
-Operation& Starter::start(const point::PointCall& call, const GpuMessages* on_gpu) {
+operation::Operation& Starter::start(const point::PointCall& call, const GpuMessages* on_gpu) {
   const bool held = on_gpu != nullptr || held_.must_hold(call);
-  Taken<point::MessageOperation> taken = messages_.take();
+  operation::Taken<point::MessageOperation> taken = messages_.take();
   taken->on_gpu = {};
   if (held)
     taken->keep(call.transfers);
@@ -133,34 +134,34 @@ Operation& Starter::start(const point::PointCall& call, const GpuMessages* on_gp
 
 // Handing over to the owner that runs the call. It may end at once.
 
-void Starter::begin(CollectiveOperation& operation) {
+void Starter::begin(operation::CollectiveOperation& operation) {
   calls(operation).begin(operation);
-  ScheduledLane& links = owners_.of(operation.priority()).links;
+  lanes::ScheduledLane& links = owners_.of(operation.priority()).links;
   if (operation.signature.algorithm == schedules::Algorithm::direct)
-    begin_direct(static_cast<DirectOperation&>(operation));
+    begin_direct(static_cast<operation::DirectOperation&>(operation));
   else
-    begin_scheduled(static_cast<ScheduledOperation&>(operation));
+    begin_scheduled(static_cast<operation::ScheduledOperation&>(operation));
   links.check_held();
 }
 
 // Under suspicion nothing leaves this rank: a post could give the others another cause.
-void Starter::begin_direct(DirectOperation& operation) {
+void Starter::begin_direct(operation::DirectOperation& operation) {
   if (!verdict_.stopped()) owners_.of(operation.priority()).direct->begin(operation);
   check_left(operation);
 }
 
-void Starter::begin_scheduled(ScheduledOperation& operation) {
+void Starter::begin_scheduled(operation::ScheduledOperation& operation) {
   if (operation.run.complete()) {
     calls(operation).ended(operation);
     return host_.finished(operation);
   }
   check_left(operation);
-  if (operation.state() != Operation::State::running) return;
+  if (operation.state() != operation::Operation::State::running) return;
   if (operation.inside != nullptr) operation.inside->begin(operation);
   owners_.of(operation.priority()).links.begin(operation);
 }
 
-void Starter::check_left(const CollectiveOperation& operation) {
+void Starter::check_left(const operation::CollectiveOperation& operation) {
   if (auto failure = departures_.without(operation)) host_.suspect(std::move(*failure));
 }
 
@@ -170,13 +171,13 @@ void Starter::begin(point::MessageOperation& operation,
     owners_.messages().begin(operation, transfers);
     if (!verdict_.stopped()) owners_.messages().advance();
   } catch (const std::exception& error) {
-    host_.suspect(cannot_go_on(options_.rank, error));
+    host_.suspect(operation::cannot_go_on(options_.rank, error));
   }
 }
 
-void Starter::begin_held(CollectiveOperation& operation) {
+void Starter::begin_held(operation::CollectiveOperation& operation) {
   if (operation.signature.algorithm != schedules::Algorithm::direct) {
-    auto& scheduled = static_cast<ScheduledOperation&>(operation);
+    auto& scheduled = static_cast<operation::ScheduledOperation&>(operation);
     begin_run(scheduled, scheduled.kept_call());
   }
   begin(operation);
@@ -189,12 +190,12 @@ void Starter::begin_held(point::MessageOperation& operation) {
 
 bool Starter::begin_all_freed() {
   bool any = false;
-  while (Operation* const operation = verdict_.stopped() ? nullptr : held_.take()) {
+  while (operation::Operation* const operation = verdict_.stopped() ? nullptr : held_.take()) {
     any = true;
     if (operation->lane == transports::Lane::messages)
       begin_held(static_cast<point::MessageOperation&>(*operation));
     else
-      begin_held(static_cast<CollectiveOperation&>(*operation));
+      begin_held(static_cast<operation::CollectiveOperation&>(*operation));
   }
   return any;
 }

@@ -16,24 +16,26 @@
 
 #include "collectives/engine/departures.h"
 #include "collectives/engine/held_calls.h"
-#include "collectives/engine/lane_calls.h"
-#include "collectives/engine/operation_source.h"
 #include "collectives/engine/options.h"
-#include "collectives/engine/owner.h"
 #include "collectives/engine/owners.h"
 #include "collectives/engine/verdict.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/operation_source.h"
+#include "collectives/operation/owner.h"
 
 namespace rondo::engine {
 
 // What a call needs of the GPU that its buffers are on.
 struct GpuCall {
   // One of these, of the call's lane: by the algorithm.
-  GpuStaging* staging = nullptr;
+  lanes::GpuStaging* staging = nullptr;
   direct::GpuMover* mover = nullptr;
-  GpuInside inside = {};                  // beside staging
+  operation::GpuInside inside = {};       // beside staging
   device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
 
-  GpuPort& port() const noexcept { return mover != nullptr ? mover->port() : staging->port(); }
+  operation::GpuPort& port() const noexcept {
+    return mover != nullptr ? mover->port() : staging->port();
+  }
 };
 
 // The same for messages.
@@ -45,11 +47,11 @@ struct GpuMessages {
 class Starter {
  public:
   struct Parts {
-    std::span<LaneCalls, transports::link_lane_count> calls;
+    std::span<operation::LaneCalls, transports::link_lane_count> calls;
     Owners& owners;
     const Verdict& verdict;
     const Departures& departures;
-    OwnerHost& host;
+    operation::OwnerHost& host;
   };
 
   // All outlive the object. engine: only to make operations.
@@ -62,9 +64,9 @@ class Starter {
   // LaneCalls, and the caller ends it. Throws when there is no memory, and then the call has no
   // number.
   // on_gpu: where the call's buffers are, if they are not in host memory; the staging has a mark.
-  Operation& start(const schedules::Call& call, const GpuCall* on_gpu = nullptr);
+  operation::Operation& start(const schedules::Call& call, const GpuCall* on_gpu = nullptr);
   // The same for messages between two ranks.
-  Operation& start(const point::PointCall& call, const GpuMessages* on_gpu = nullptr);
+  operation::Operation& start(const point::PointCall& call, const GpuMessages* on_gpu = nullptr);
   // How many calls have been started.
   std::uint64_t started() const noexcept { return started_; }
 
@@ -79,38 +81,38 @@ class Starter {
   void clear() noexcept { held_.clear(); }
 
  private:
-  LaneCalls& calls(const Operation& operation) noexcept {
+  operation::LaneCalls& calls(const operation::Operation& operation) noexcept {
     return calls_[static_cast<std::size_t>(operation.lane)];
   }
   const schedules::Program& program(const schedules::Call& call, schedules::Inside inside);
-  CollectiveOperation& make_direct(const schedules::Call& call, const GpuCall* on_gpu);
-  CollectiveOperation& make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
-                                      bool held);
-  void begin_run(ScheduledOperation& operation, const schedules::Call& call);
-  void enlist(Operation& operation, OperationOwner& owner) noexcept;
-  void begin(CollectiveOperation& operation);
-  void begin_direct(DirectOperation& operation);
-  void begin_scheduled(ScheduledOperation& operation);
+  operation::CollectiveOperation& make_direct(const schedules::Call& call, const GpuCall* on_gpu);
+  operation::CollectiveOperation& make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
+                                                 bool held);
+  void begin_run(operation::ScheduledOperation& operation, const schedules::Call& call);
+  void enlist(operation::Operation& operation, operation::OperationOwner& owner) noexcept;
+  void begin(operation::CollectiveOperation& operation);
+  void begin_direct(operation::DirectOperation& operation);
+  void begin_scheduled(operation::ScheduledOperation& operation);
   void begin(point::MessageOperation& operation, std::span<const point::PointTransfer> transfers);
-  void begin_held(CollectiveOperation& operation);
+  void begin_held(operation::CollectiveOperation& operation);
   void begin_held(point::MessageOperation& operation);
   bool begin_all_freed();
-  void check_left(const CollectiveOperation& operation);
+  void check_left(const operation::CollectiveOperation& operation);
 
   const EngineOptions& options_;
-  const std::span<LaneCalls, transports::link_lane_count> calls_;
+  const std::span<operation::LaneCalls, transports::link_lane_count> calls_;
   Owners& owners_;
   const Verdict& verdict_;
   const Departures& departures_;
-  OwnerHost& host_;
+  operation::OwnerHost& host_;
 
   HeldCalls held_;
   std::uint64_t started_ = 0;
-  OperationSource<ScheduledOperation> scheduled_;
-  OperationSource<DirectOperation> direct_;
-  OperationSource<point::MessageOperation> messages_;
+  operation::OperationSource<operation::ScheduledOperation> scheduled_;
+  operation::OperationSource<operation::DirectOperation> direct_;
+  operation::OperationSource<point::MessageOperation> messages_;
   std::vector<std::unique_ptr<schedules::Program>> programs_;
-  Run::Room room_;
+  operation::Run::Room room_;
 };
 
 }  // namespace rondo::engine

@@ -5,14 +5,14 @@
 
 namespace rondo::engine {
 
-bool Verdict::suspect(Failure failure, base::TimePoint now) {
+bool Verdict::suspect(operation::Failure failure, base::TimePoint now) {
   Report report = [failure](EngineObserver& observer) { observer.failure(failure); };
   return begin_suspicion(std::move(failure), std::move(report), now);
 }
 
 bool Verdict::expire(Priority lane, std::uint64_t number, nanoseconds limit, std::string view,
                      base::TimePoint now) {
-  Failure failure{Errc::deadline_exceeded, view};
+  operation::Failure failure{Errc::deadline_exceeded, view};
   return begin_suspicion(
       std::move(failure),
       [=, view = std::move(view)](EngineObserver& observer) {
@@ -21,7 +21,7 @@ bool Verdict::expire(Priority lane, std::uint64_t number, nanoseconds limit, std
       now);
 }
 
-bool Verdict::begin_suspicion(Failure failure, Report report, base::TimePoint now) {
+bool Verdict::begin_suspicion(operation::Failure failure, Report report, base::TimePoint now) {
   if (stopped_) return false;
   if (observer_ == nullptr) return settle(failure);
   reports_.push_back(std::move(report));
@@ -31,7 +31,7 @@ bool Verdict::begin_suspicion(Failure failure, Report report, base::TimePoint no
   return false;
 }
 
-bool Verdict::settle(const Failure& failure) {
+bool Verdict::settle(const operation::Failure& failure) {
   if (failure_) return false;
   failure_ = failure;
   suspicion_.reset();

@@ -19,8 +19,8 @@
 #include <rondo/types.h>
 
 #include "base/clock.h"
-#include "collectives/engine/failure.h"
-#include "collectives/engine/watch.h"
+#include "collectives/operation/failure.h"
+#include "collectives/operation/watch.h"
 
 namespace rondo::engine {
 
@@ -30,7 +30,7 @@ namespace rondo::engine {
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
-  virtual void failure(const Failure& failure) = 0;
+  virtual void failure(const operation::Failure& failure) = 0;
   // Nothing has arrived for a while although the collective waits: perhaps ranks have called
   // different things. Called at most once for each operation.
   virtual void stalled(Priority lane, std::uint64_t number) = 0;
@@ -38,7 +38,7 @@ class EngineObserver {
   // Number 0, here and below: messages between two ranks.
   virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
   // A rank has been the last all the time.
-  virtual void late(const LateReport& report) = 0;
+  virtual void late(const operation::LateReport& report) = 0;
   // The operation did not end within `limit`. view: what this rank lacks, as late_text() says it.
   virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                         const std::string& view) = 0;
@@ -57,22 +57,22 @@ class Verdict {
   // True when no byte may be moved any more: the communicator has failed, or this rank suspects it.
   bool stopped() const noexcept { return stopped_; }
   // The cause with which operations end; null until there is one.
-  const Failure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
+  const operation::Failure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
 
   // The next five return true when the communicator has just failed: the caller then ends every
   // operation.
-  [[nodiscard]] bool suspect(Failure failure, base::TimePoint now);
+  [[nodiscard]] bool suspect(operation::Failure failure, base::TimePoint now);
   // The time of a call is over: reported as a deadline. view: what this rank lacks.
   [[nodiscard]] bool expire(Priority lane, std::uint64_t number, nanoseconds limit,
                             std::string view, base::TimePoint now);
-  [[nodiscard]] bool settle(const Failure& failure);
+  [[nodiscard]] bool settle(const operation::Failure& failure);
   // This rank ends: what it suspects is the cause, or else `failure`.
-  [[nodiscard]] bool end(const Failure& failure) {
-    return settle(suspicion_ ? Failure(*suspicion_) : failure);
+  [[nodiscard]] bool end(const operation::Failure& failure) {
+    return settle(suspicion_ ? operation::Failure(*suspicion_) : failure);
   }
   // Makes the suspicion the cause when no answer has come within verdict_time.
   [[nodiscard]] bool check(base::TimePoint now) {
-    return now >= suspicion_until_ && settle(Failure(*suspicion_));
+    return now >= suspicion_until_ && settle(operation::Failure(*suspicion_));
   }
   base::TimePoint next_check() const noexcept { return suspicion_until_; }
 
@@ -84,12 +84,12 @@ class Verdict {
   std::vector<Report> take_reports() noexcept { return std::exchange(reports_, {}); }
 
  private:
-  bool begin_suspicion(Failure failure, Report report, base::TimePoint now);
+  bool begin_suspicion(operation::Failure failure, Report report, base::TimePoint now);
 
   EngineObserver* const observer_;
   bool stopped_ = false;
-  std::optional<Failure> failure_;    // the cause
-  std::optional<Failure> suspicion_;  // seen here, not yet confirmed
+  std::optional<operation::Failure> failure_;    // the cause
+  std::optional<operation::Failure> suspicion_;  // seen here, not yet confirmed
   base::TimePoint suspicion_until_ = base::TimePoint::max();
   std::vector<Report> reports_;
 };

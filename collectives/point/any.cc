@@ -90,7 +90,7 @@ void Point::check_any(base::TimePoint now) {
 }
 
 // The operation's receive from any rank, while it has no message.
-const Parcel* Point::open_any(const engine::Operation& operation) const noexcept {
+const Parcel* Point::open_any(const operation::Operation& operation) const noexcept {
   for (const AnyBucket& bucket : any_)
     if (const Parcel* const parcel = bucket.posted.find(
             [&](const Parcel& waiting) { return waiting.operation == &operation; }))

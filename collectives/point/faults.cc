@@ -53,7 +53,8 @@ bool is_held(const PointPeer& peer, const Parcel& parcel) noexcept {
 
 // Calls the function once with each transfer of the operation that has not ended.
 template <class Function>
-void for_each_open(const PointPeer& peer, const engine::Operation& operation, Function function) {
+void for_each_open(const PointPeer& peer, const operation::Operation& operation,
+                   Function function) {
   const auto look = [&](const Parcel* parcel) {
     if (parcel != nullptr && parcel->operation == &operation) function(*parcel);
   };
@@ -119,26 +120,26 @@ void Point::check(base::TimePoint now) {
 // What a peer sent before it left or closed its link may still be read.
 void Point::check_peer(PointPeer& peer, base::TimePoint now) {
   if (peer.pending == 0) return;
-  const engine::Losses::Need need{
+  const operation::Losses::Need need{
       .sends = !peer.waiting.empty() || !peer.announced.empty() || !peer.flowing.empty(),
       .linked = peer.link != nullptr};
   if (auto failure = losses_.needed(peer.rank, need, now)) host_.suspect(std::move(*failure));
 }
 
-std::string Point::late_text(const engine::Operation& operation) const {
+std::string Point::late_text(const operation::Operation& operation) const {
   return fmt::format("not done within {:.4g} s on rank {}: {}",
                      std::chrono::duration<double>(operation.time_limit).count(), options_.rank,
                      missing(operation));
 }
 
-engine::Traffic Point::traffic() const noexcept {
-  engine::Traffic result = traffic_;
+operation::Traffic Point::traffic() const noexcept {
+  operation::Traffic result = traffic_;
   result.staging_bytes = blocks_.held();
   for (const GpuTransfers* gpu : gpus_) result.staging_bytes += gpu->port().bytes();
   return result;
 }
 
-std::string Point::missing(const engine::Operation& operation) const {
+std::string Point::missing(const operation::Operation& operation) const {
   std::string text;
   std::size_t named = 0;
   for (const auto& p : peers_) {
@@ -152,7 +153,8 @@ std::string Point::missing(const engine::Operation& operation) const {
   return text;
 }
 
-void Point::append_awaited(const engine::Operation& operation, engine::Awaited& awaited) const {
+void Point::append_awaited(const operation::Operation& operation,
+                           operation::Awaited& awaited) const {
   if (open_any(operation) != nullptr) {
     for (int rank = 0; rank < options_.size; ++rank) {
       const auto& p = peers_[static_cast<std::size_t>(rank)];

@@ -50,7 +50,8 @@ GpuTransfers::Copy GpuTransfers::Copies::pop() noexcept {
   return copy;
 }
 
-GpuTransfers::GpuTransfers(const device::Gpu& gpu, int ranks, std::shared_ptr<engine::Waker> waker)
+GpuTransfers::GpuTransfers(const device::Gpu& gpu, int ranks,
+                           std::shared_ptr<operation::Waker> waker)
     : port_(gpu, {.bytes = 2 * GpuSlots::bytes(), .queues = 2}, false, std::move(waker)),
       sends_(port_.memory()),
       receives_(port_.memory() + GpuSlots::bytes()),

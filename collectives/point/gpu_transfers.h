@@ -14,8 +14,8 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/engine/gpu_port.h"
-#include "collectives/engine/waker.h"
+#include "collectives/operation/gpu_port.h"
+#include "collectives/operation/waker.h"
 #include "collectives/point/parts.h"
 #include "device/copy_queue.h"
 #include "device/gpu.h"
@@ -69,12 +69,12 @@ class GpuSlots {
 class GpuTransfers {
  public:
   // gpu outlives the object.
-  GpuTransfers(const device::Gpu& gpu, int ranks, std::shared_ptr<engine::Waker> waker);
+  GpuTransfers(const device::Gpu& gpu, int ranks, std::shared_ptr<operation::Waker> waker);
   GpuTransfers(const GpuTransfers&) = delete;
   GpuTransfers& operator=(const GpuTransfers&) = delete;
 
-  engine::GpuPort& port() noexcept { return port_; }
-  const engine::GpuPort& port() const noexcept { return port_; }
+  operation::GpuPort& port() noexcept { return port_; }
+  const operation::GpuPort& port() const noexcept { return port_; }
 
   // Sends. The pieces of a parcel are loaded and sent in order. Loads this one, unless that was
   // done before, no slot is free, or the peer has its share of them.
@@ -129,7 +129,7 @@ class GpuTransfers {
     std::uint8_t& of(bool is_small) noexcept { return is_small ? small : large; }
   };
 
-  engine::GpuPort port_;
+  operation::GpuPort port_;
   GpuSlots sends_, receives_;
   std::vector<Share> shares_;  // by rank
   Copies loads_, stores_;

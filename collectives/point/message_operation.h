@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/engine/operation.h"
+#include "collectives/operation/operation.h"
 #include "collectives/point/call.h"
 
 namespace rondo::point {
@@ -17,7 +17,7 @@ class GpuTransfers;
 
 // A send, a receive, a batch of them, or all_to_all_v. Each rank numbers its own: other ranks start
 // other messages. Threads: see engine::Operation.
-class MessageOperation final : public engine::Operation {
+class MessageOperation final : public operation::Operation {
  public:
   using Operation::Operation;
 
@@ -45,7 +45,7 @@ class MessageOperation final : public engine::Operation {
   // Where its buffers are on a GPU.
   struct OnGpu {
     GpuTransfers* transfers = nullptr;  // null: they are in host memory
-    engine::GpuMark mark;
+    operation::GpuMark mark;
     MessageOperation* next_on_stream = nullptr;  // in engine::HeldMarks
   };
   OnGpu on_gpu;

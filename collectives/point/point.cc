@@ -22,7 +22,7 @@ PointFrame frame_of(const Parcel& parcel) noexcept {
 
 }  // namespace
 
-Point::Point(const Options& options, engine::LaneCalls& calls, engine::OwnerHost& host)
+Point::Point(const Options& options, operation::LaneCalls& calls, operation::OwnerHost& host)
     : options_(options),
       calls_(calls),
       host_(host),
@@ -72,7 +72,8 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
         post_any(parcel, now);
       else
         begin(peer(t.peer), parcel, now);
-      if (operation.state() != engine::Operation::State::running) return;  // failed, or all is done
+      if (operation.state() != operation::Operation::State::running)
+        return;  // failed, or all is done
     }
 }
 

@@ -21,9 +21,9 @@
 #include <system_error>
 #include <vector>
 
-#include "collectives/engine/lane_calls.h"
-#include "collectives/engine/losses.h"
-#include "collectives/engine/owner.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/losses.h"
+#include "collectives/operation/owner.h"
 #include "collectives/point/call.h"
 #include "collectives/point/gpu_transfers.h"
 #include "collectives/point/message_operation.h"
@@ -32,14 +32,14 @@
 
 namespace rondo::point {
 
-class Point final : public engine::LinkOwner {
+class Point final : public operation::LinkOwner {
  public:
   struct Options {
     int rank = 0, size = 1;
     bool checksum = false;
   };
   // calls and host outlive the object.
-  Point(const Options& options, engine::LaneCalls& calls, engine::OwnerHost& host);
+  Point(const Options& options, operation::LaneCalls& calls, operation::OwnerHost& host);
 
   // Allocates what begin() needs of transfers and peers. It comes before the number is taken,
   // because a number must be used.
@@ -63,13 +63,14 @@ class Point final : public engine::LinkOwner {
     return (!active_.empty() && send_to_active()) || moved;
   }
   void clear() noexcept override;
-  engine::Standing standing(const engine::Operation&, bool) override {
+  operation::Standing standing(const operation::Operation&, bool) override {
     return {WaitCause::messages};
   }
-  void append_awaited(const engine::Operation& operation, engine::Awaited& awaited) const override;
+  void append_awaited(const operation::Operation& operation,
+                      operation::Awaited& awaited) const override;
   // "not done within 2 s on rank 0: rank 1 has not called send with tag 7; ..."
-  std::string late_text(const engine::Operation& operation) const override;
-  engine::Traffic traffic() const noexcept override;
+  std::string late_text(const operation::Operation& operation) const override;
+  operation::Traffic traffic() const noexcept override;
 
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
   bool awaits_header(transports::Link& link) override;
@@ -144,16 +145,16 @@ class Point final : public engine::LinkOwner {
   bool check_content(const PointPeer& peer);
 
   void check_peer(PointPeer& peer, base::TimePoint now);
-  std::string missing(const engine::Operation& operation) const;
+  std::string missing(const operation::Operation& operation) const;
   std::string missing(const PointPeer& peer, const Parcel& parcel) const;
   std::string missing_of_gpu(const PointPeer& peer, const Parcel& parcel) const;
   std::string missing_from_any(const Parcel& parcel) const;
-  const Parcel* open_any(const engine::Operation& operation) const noexcept;
+  const Parcel* open_any(const operation::Operation& operation) const noexcept;
   std::string tags_at_hand(const PointPeer& peer, std::string_view who) const;
 
   const Options options_;
-  engine::LaneCalls& calls_;
-  engine::OwnerHost& host_;
+  operation::LaneCalls& calls_;
+  operation::OwnerHost& host_;
   std::vector<std::unique_ptr<PointPeer>> peers_;  // made when first used
   std::vector<PointPeer*> active_;
   std::array<AnyBucket, point_buckets> any_;
@@ -166,8 +167,8 @@ class Point final : public engine::LinkOwner {
   std::vector<GpuTransfers*> gpus_;  // those that have been used
   Chain<Arrival> waiting_for_slot_;  // complete messages whose receive is on a GPU
   Chain<Parcel> copying_;            // messages to this rank itself
-  engine::Losses losses_;
-  engine::Traffic traffic_;
+  operation::Losses losses_;
+  operation::Traffic traffic_;
 };
 
 }  // namespace rondo::point

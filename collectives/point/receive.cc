@@ -148,7 +148,7 @@ void Point::received(transports::Link& link) {
     if (from.frame.kind == PointKind::message) received_message(from);
     if (from.frame.kind == PointKind::piece) received_piece(from);
   } catch (const std::exception& error) {  // a GPU refuses a copy
-    host_.suspect(engine::cannot_go_on(options_.rank, error));
+    host_.suspect(operation::cannot_go_on(options_.rank, error));
   }
 }
 

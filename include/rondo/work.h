@@ -8,7 +8,7 @@
 
 #include <rondo/export.h>
 
-namespace rondo::engine {
+namespace rondo::operation {
 class Operation;
 }
 
@@ -30,9 +30,9 @@ class [[nodiscard]] RONDO_API Work {
 
   // For bindings: the constructor takes over one reference to the operation, release() gives it
   // away.
-  explicit Work(engine::Operation* operation) noexcept : operation_(operation) {}
-  engine::Operation* release() noexcept {
-    engine::Operation* const operation = operation_;
+  explicit Work(operation::Operation* operation) noexcept : operation_(operation) {}
+  operation::Operation* release() noexcept {
+    operation::Operation* const operation = operation_;
     operation_ = nullptr;
     return operation;
   }
@@ -71,7 +71,7 @@ class [[nodiscard]] RONDO_API Work {
   void on_done(std::function<void(std::error_code)> function) const;
 
  private:
-  engine::Operation* operation_ = nullptr;
+  operation::Operation* operation_ = nullptr;
 };
 
 }  // namespace rondo

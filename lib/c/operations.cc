@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/engine/operation.h"
+#include "collectives/operation/operation.h"
 #include "lib/c/communicator.h"
 #include "lib/c/status.h"
 

@@ -8,14 +8,14 @@
 #include <chrono>
 #include <cstdint>
 
-#include "collectives/engine/operation.h"
+#include "collectives/operation/operation.h"
 #include "lib/c/status.h"
 
 namespace rondo::c {
 namespace {
 
-engine::Operation* operation_of(rondo_request* request) noexcept {
-  return reinterpret_cast<engine::Operation*>(request);
+operation::Operation* operation_of(rondo_request* request) noexcept {
+  return reinterpret_cast<operation::Operation*>(request);
 }
 
 // A handle beside that of the caller, who keeps his.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/engine/failure.h"
+#include "collectives/operation/failure.h"
 #include "collectives/plan/planner.h"
 #include "transports/transport.h"
 
@@ -23,9 +23,9 @@ namespace rondo::control {
 class ControlClient {
  public:
   virtual ~ControlClient() = default;
-  virtual engine::RankStatus status() = 0;
+  virtual operation::RankStatus status() = 0;
   // The first cause of the whole communicator, at most once.
-  virtual void failed(const engine::Failure& failure) = 0;
+  virtual void failed(const operation::Failure& failure) = 0;
   // A rank has destroyed its communicator in order, after it finished these operations (by lane).
   // That does no harm unless an operation with a greater number needs the rank.
   virtual void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) = 0;
@@ -46,7 +46,7 @@ class Control {
   // If rank 0 does not answer within two seconds, this rank's own control plane gives the verdict.
   // It is the same text on all ranks, except on a rank that saw the cause itself. If the rank
   // Failure::lost has left in order, that is the cause, whatever the report says.
-  virtual void report(const engine::Failure& failure) = 0;
+  virtual void report(const operation::Failure& failure) = 0;
   // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands, for at
   // most a second, and names the culprits: see culprits.h. `what` is this rank's own view, which is
   // used if rank 0 finds nothing better. operation 0: messages between two ranks, which have no
@@ -67,9 +67,9 @@ class Control {
   // This rank's connect() has done its part. Blocks until that of every rank has, and returns no
   // value; else returns the communicator's first failure. It is a failure if a rank is not that far
   // by `until`.
-  virtual std::optional<engine::Failure> await_ready(base::TimePoint until) = 0;
+  virtual std::optional<operation::Failure> await_ready(base::TimePoint until) = 0;
   // Waits for the communicator's first failure. No value if there is none by `until`.
-  virtual std::optional<engine::Failure> await_failure(base::TimePoint until) = 0;
+  virtual std::optional<operation::Failure> await_failure(base::TimePoint until) = 0;
   // Tells the others that this rank leaves in order, after it finished these operations. Rank 0,
   // the hub, stays until the others have finished as many. Blocks until `until` at most.
   virtual void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) = 0;

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "lib/rendezvous/join_report.h"
+#include "lib/wire/join_report.h"
 
 namespace rondo::control {
 namespace {
@@ -17,12 +17,12 @@ namespace {
 constexpr std::size_t most_named = 8;
 
 struct Case {
-  const DeadlineMessage& deadline;
+  const wire::DeadlineMessage& deadline;
   const std::vector<Standing>& standings;
   std::string operation;  // "all_reduce #41"
   std::string time;       // "5 s"
 
-  const engine::LaneStatus& lane(int rank) const {
+  const operation::LaneStatus& lane(int rank) const {
     return standings[static_cast<std::size_t>(rank)]
         .status.lanes[static_cast<std::size_t>(deadline.lane)];
   }
@@ -80,15 +80,15 @@ struct Queue {
   std::vector<int> ranks;
 };
 
-const engine::LaneStatus& status_in(const Case& of, int rank, std::size_t lane) {
-  const engine::RankStatus& status = of.standings[static_cast<std::size_t>(rank)].status;
+const operation::LaneStatus& status_in(const Case& of, int rank, std::size_t lane) {
+  const operation::RankStatus& status = of.standings[static_cast<std::size_t>(rank)].status;
   return lane == lane_count ? status.messages : status.lanes[lane];
 }
 
 // "rank 0 has waited for 12 s in urgent all_reduce #7 "metrics" (2 f64 sum), which ranks 1-3 have
 // not called"
 std::string describe(const Case& of, const Queue& queue) {
-  const engine::LaneStatus& first = status_in(of, queue.ranks.front(), queue.lane);
+  const operation::LaneStatus& first = status_in(of, queue.ranks.front(), queue.lane);
   std::uint64_t waited = 0;
   for (const int rank : queue.ranks)
     waited = std::max(waited, status_in(of, rank, queue.lane).waited_ns);
@@ -98,7 +98,7 @@ std::string describe(const Case& of, const Queue& queue) {
   std::string text = fmt::format(
       "{} {} waited for {} in {}", base::list_of_ranks(queue.ranks),
       queue.ranks.size() == 1 ? "has" : "have",
-      rendezvous::describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
+      wire::describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
   if (queue.lane == lane_count)
     return first.waiting_for.empty() ? text
                                      : text + " for " + base::list_of_ranks(first.waiting_for);
@@ -134,7 +134,7 @@ std::string crossed(const Case& of, int reporter) {
     awaited = status_in(of, reporter, lane_count).waiting_for;
   } else {
     here.ranks = of.ranks([&](const Standing& standing, int rank) {
-      const engine::LaneStatus& lane = of.lane(rank);
+      const operation::LaneStatus& lane = of.lane(rank);
       return standing.state == Standing::State::answered && lane.finished + 1 == here.number &&
              !lane.current.empty();
     });
@@ -146,7 +146,7 @@ std::string crossed(const Case& of, int reporter) {
       continue;
     if (of.standings[static_cast<std::size_t>(rank)].state != Standing::State::answered) continue;
     for (std::size_t lane = 0; lane <= lane_count; ++lane) {
-      const engine::LaneStatus& status = status_in(of, rank, lane);
+      const operation::LaneStatus& status = status_in(of, rank, lane);
       if (lane == here.lane || status.current.empty()) continue;
       join(lane, status.finished + 1, rank);
       break;
@@ -234,11 +234,11 @@ std::string waiting(const Case& of) {
 
 }  // namespace
 
-std::optional<engine::Failure> find_disagreement(const DeadlineMessage& deadline,
-                                                 const std::vector<Standing>& standings) {
+std::optional<operation::Failure> find_disagreement(const wire::DeadlineMessage& deadline,
+                                                    const std::vector<Standing>& standings) {
   const Case of{deadline, standings, {}, {}};
   const auto callers = of.ranks([&](const Standing& standing, int rank) {
-    const engine::LaneStatus& lane = of.lane(rank);
+    const operation::LaneStatus& lane = of.lane(rank);
     return standing.state == Standing::State::answered && lane.finished + 1 == deadline.operation &&
            !lane.current.empty();
   });
@@ -246,18 +246,18 @@ std::optional<engine::Failure> find_disagreement(const DeadlineMessage& deadline
   const std::string& first = of.lane(callers.front()).current;
   for (const int rank : callers)
     if (const std::string& other = of.lane(rank).current; other != first)
-      return engine::Failure{Errc::mismatch,
-                             fmt::format("rank {} called {} where rank {} called {}", rank, other,
-                                         callers.front(), first)};
+      return operation::Failure{
+          Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", rank, other,
+                                      callers.front(), first)};
   return std::nullopt;
 }
 
-std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
-                                                        const std::vector<Standing>& standings) {
-  DeadlineMessage oldest;
+std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
+                                                           const std::vector<Standing>& standings) {
+  wire::DeadlineMessage oldest;
   oldest.lane = lane;
   for (const Standing& standing : standings) {
-    const engine::LaneStatus& status = standing.status.lanes[static_cast<std::size_t>(lane)];
+    const operation::LaneStatus& status = standing.status.lanes[static_cast<std::size_t>(lane)];
     if (standing.state != Standing::State::answered || status.current.empty()) continue;
     if (oldest.operation == 0 || status.finished + 1 < oldest.operation)
       oldest.operation = status.finished + 1;
@@ -265,13 +265,13 @@ std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
   return oldest.operation == 0 ? std::nullopt : find_disagreement(oldest, standings);
 }
 
-engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
-                              const std::vector<Standing>& standings) {
+operation::Failure find_culprits(const wire::DeadlineMessage& deadline, int reporter,
+                                 const std::vector<Standing>& standings) {
   if (auto disagreement = find_disagreement(deadline, standings)) return *disagreement;
   Case of{deadline,
           standings,
           {},
-          rendezvous::describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
+          wire::describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
   if (reporter >= 0 && static_cast<std::size_t>(reporter) < standings.size()) {
     const std::string& current = of.lane(reporter).current;
     of.operation = current.substr(0, current.find(" ("));
@@ -290,7 +290,7 @@ engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
   return {Errc::deadline_exceeded, deadline.what.empty() ? fallback : deadline.what};
 }
 
-void LongWaits::tell(const DeadlineMessage& slow, int reporter,
+void LongWaits::tell(const wire::DeadlineMessage& slow, int reporter,
                      const std::vector<Standing>& standings) {
   const auto lane = static_cast<std::size_t>(slow.lane);
   if (slow.operation != 0 && slow.operation <= told_[lane]) return;
@@ -308,7 +308,7 @@ void LongWaits::tell(const DeadlineMessage& slow, int reporter,
   told_[lane] = std::max(told_[lane], slow.operation);
   for (const Standing& standing : standings)
     for (std::size_t i = 0; i < lane_count; ++i)
-      if (const engine::LaneStatus& status = standing.status.lanes[i]; !status.current.empty())
+      if (const operation::LaneStatus& status = standing.status.lanes[i]; !status.current.empty())
         told_[i] = std::max(told_[i], status.finished + 1);
 }
 

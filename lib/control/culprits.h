@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine/failure.h"
-#include "lib/control/messages.h"
+#include "collectives/operation/failure.h"
+#include "lib/wire/messages.h"
 
 namespace rondo::control {
 
@@ -16,17 +16,17 @@ struct Standing {
   enum class State { answered, silent, left };
   State state = State::silent;
   bool known = false;  // status is known: the present one if it answered, else an earlier one
-  engine::RankStatus status;
+  operation::RankStatus status;
 };
 
 // Looks for ranks that have called different things as the same operation. Returns a mismatch that
 // names two of them. Thread-safe, like all functions here.
-std::optional<engine::Failure> find_disagreement(const DeadlineMessage& deadline,
-                                                 const std::vector<Standing>& standings);
+std::optional<operation::Failure> find_disagreement(const wire::DeadlineMessage& deadline,
+                                                    const std::vector<Standing>& standings);
 
 // The same for the oldest operation of this lane that any rank is in.
-std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
-                                                        const std::vector<Standing>& standings);
+std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
+                                                           const std::vector<Standing>& standings);
 
 // Returns a disagreement, if there is one. Else names the ranks that kept the operation from its
 // end, the first of these that there are:
@@ -36,8 +36,8 @@ std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
 //     ranks that have not called the operation, with the last one they finished,
 //     ranks that others wait for.
 // Else returns what the reporting rank itself thinks.
-engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
-                              const std::vector<Standing>& standings);
+operation::Failure find_culprits(const wire::DeadlineMessage& deadline, int reporter,
+                                 const std::vector<Standing>& standings);
 
 // Writes rank 0's warnings about operations that wait for long, in the words of a missed deadline.
 // They go to the log, which is standard error. Thread-bound to the control thread.
@@ -45,7 +45,8 @@ class LongWaits {
  public:
   // Writes once for each operation, whichever rank asks and in whichever lane it waits: one line
   // names all operations that wait.
-  void tell(const DeadlineMessage& slow, int reporter, const std::vector<Standing>& standings);
+  void tell(const wire::DeadlineMessage& slow, int reporter,
+            const std::vector<Standing>& standings);
 
  private:
   std::uint64_t told_[lane_count] = {};  // the newest operation that was written about, by lane

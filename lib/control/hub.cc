@@ -5,11 +5,10 @@
 
 #include "base/text.h"
 #include "base/thread.h"
-#include "lib/connect_failure.h"
 #include "lib/control/culprits.h"
 #include "lib/control/hub_and_spoke.h"
 #include "lib/control/thread.h"
-#include "lib/rendezvous/join_report.h"
+#include "lib/wire/join_report.h"
 
 namespace rondo::control {
 namespace {
@@ -20,28 +19,28 @@ constexpr milliseconds first_look{5}, longest_look{100};
 constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
 
 struct Peer {
-  explicit Peer(rendezvous::Stream s) : stream(std::move(s)) {}
+  explicit Peer(wire::Stream s) : stream(std::move(s)) {}
 
-  rendezvous::Stream stream;
+  wire::Stream stream;
   bool left = false;     // in order
   bool gone = false;     // the connection has ended
   bool ready = false;    // its connect() has done its part
   std::size_t told = 0;  // bytes of farewells_ that were sent to it
   bool known = false;
-  engine::RankStatus status;              // if known
+  operation::RankStatus status;           // if known
   std::uint64_t asked = 0, answered = 0;  // its newest query, and the newest that it answered
 };
 
 class Hub final : public Control {
  public:
-  Hub(std::vector<rendezvous::Stream> streams, transports::Blob shared)
+  Hub(std::vector<wire::Stream> streams, transports::Blob shared)
       : shared_(std::move(shared)), peers_(take(streams)) {
-    farewells_.reserve(peers_.size() * encode(LeftMessage{}).size());
+    farewells_.reserve(peers_.size() * wire::encode(wire::LeftMessage{}).size());
     try {
       thread_ = base::start_thread("rondo-control", [this] { run(); });
     } catch (const Error& error) {
-      const engine::Failure failure{Errc::system, lib::could_not_connect(0, error.what())};
-      send_to_all(VerdictMessage{failure});
+      const operation::Failure failure{Errc::system, wire::could_not_connect(0, error.what())};
+      send_to_all(wire::VerdictMessage{failure});
       flush(all_streams());
       throw Error(failure.code, failure.cause);
     }
@@ -52,32 +51,34 @@ class Hub final : public Control {
   }
 
   void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
-  void report(const engine::Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report(const operation::Failure& failure) override {
+    queue_.post(wire::ReportMessage{failure});
+  }
   void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                        const std::string& what) override {
-    queue_.post(DeadlineMessage{
+    queue_.post(wire::DeadlineMessage{
         lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())),
         what});
   }
   void report_stall(Priority lane, std::uint64_t operation) override {
-    queue_.post(DeadlineMessage{lane, operation, 0, {}});
+    queue_.post(wire::DeadlineMessage{lane, operation, 0, {}});
   }
   void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
-    queue_.post(
-        DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+    queue_.post(wire::DeadlineMessage{
+        lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
   void publish(const PlanConstants& constants) override {
-    queue_.post(ConstantsMessage{constants});
+    queue_.post(wire::ConstantsMessage{constants});
   }
   std::optional<PlanConstants> await_constants(base::TimePoint) override { return std::nullopt; }
-  std::optional<engine::Failure> await_ready(base::TimePoint until) override {
+  std::optional<operation::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
-    std::optional<engine::Failure> failure;
+    std::optional<operation::Failure> failure;
     if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
-    return engine::Failure{Errc::deadline_exceeded,
-                           "rank 0 was too busy to finish connect() by its deadline"};
+    return operation::Failure{Errc::deadline_exceeded,
+                              "rank 0 was too busy to finish connect() by its deadline"};
   }
-  std::optional<engine::Failure> await_failure(base::TimePoint until) override {
+  std::optional<operation::Failure> await_failure(base::TimePoint until) override {
     return outlet_.ready().wait_for_failure(until);
   }
   void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
@@ -90,16 +91,16 @@ class Hub final : public Control {
 
  private:
   struct Inquiry {
-    DeadlineMessage deadline;
+    wire::DeadlineMessage deadline;
     int reporter = 0;
     std::uint64_t query = 0;
     base::TimePoint until;
   };
 
-  static std::vector<Peer> take(std::vector<rendezvous::Stream>& streams) {
+  static std::vector<Peer> take(std::vector<wire::Stream>& streams) {
     std::vector<Peer> peers;
     peers.reserve(streams.size());
-    for (rendezvous::Stream& stream : streams) peers.emplace_back(std::move(stream));
+    for (wire::Stream& stream : streams) peers.emplace_back(std::move(stream));
     return peers;
   }
   static Priority other_lane(Priority lane) {
@@ -135,8 +136,8 @@ class Hub final : public Control {
     flush(all_streams());
   }
 
-  std::vector<rendezvous::Stream*> all_streams() {
-    std::vector<rendezvous::Stream*> streams;
+  std::vector<wire::Stream*> all_streams() {
+    std::vector<wire::Stream*> streams;
     for (Peer& peer : peers_) streams.push_back(&peer.stream);
     return streams;
   }
@@ -153,7 +154,7 @@ class Hub final : public Control {
     peer.stream.write();
     peer.stream.read();
     while (const auto frame = peer.stream.take_frame()) {
-      const auto message = decode(frame->type, frame->payload);
+      const auto message = wire::decode(frame->type, frame->payload);
       if (!message) {
         peer.stream.end("it sent a control message that is not valid");
         break;
@@ -163,32 +164,34 @@ class Hub final : public Control {
     if (peer.stream.ended()) lose(index);
   }
 
-  void hear(std::size_t, const ReportMessage& message) { judge(message.failure); }
+  void hear(std::size_t, const wire::ReportMessage& message) { judge(message.failure); }
   // Rank 0 did not run for some time, and the others did not wait for it: their conclusion counts
   // more than their reports.
-  void hear(std::size_t, const AloneMessage& message) { alone_ = message.failure; }
-  void hear(std::size_t index, const DeadlineMessage& message) { inquire(message, rank_of(index)); }
-  void hear(std::size_t index, const StatusMessage& message) {
+  void hear(std::size_t, const wire::AloneMessage& message) { alone_ = message.failure; }
+  void hear(std::size_t index, const wire::DeadlineMessage& message) {
+    inquire(message, rank_of(index));
+  }
+  void hear(std::size_t index, const wire::StatusMessage& message) {
     Peer& peer = peers_[index];
     peer.known = true;
     peer.status = message.status;
     peer.answered = std::max(peer.answered, std::min(message.query, last_query_));
   }
-  void hear(std::size_t index, const LeavingMessage& message) {
+  void hear(std::size_t index, const wire::LeavingMessage& message) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.left, true)) return;
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       peer.status.lanes[lane].finished = message.finished[lane];
-    LeftMessage left;
+    wire::LeftMessage left;
     left.rank = static_cast<std::uint32_t>(rank_of(index));
     std::ranges::copy(message.finished, left.finished);
-    const auto bytes = encode(left);
+    const auto bytes = wire::encode(left);
     farewells_.insert(farewells_.end(), bytes.begin(), bytes.end());
     // A rank that leaves gets only its own farewell, which confirms that its leave has arrived.
     send(peer, bytes);
     outlet_.peer_left(rank_of(index), message.finished);
   }
-  void hear(std::size_t index, const ReadyMessage&) {
+  void hear(std::size_t index, const wire::ReadyMessage&) {
     peers_[index].ready = true;
     go_when_all_are_ready();
   }
@@ -213,11 +216,11 @@ class Hub final : public Control {
   }
 
   void obey(const StartCommand& command) { outlet_.start(*command.client); }
-  void obey(const ReportMessage& message) { judge(message.failure); }
-  void obey(const DeadlineMessage& message) { inquire(message, 0); }
+  void obey(const wire::ReportMessage& message) { judge(message.failure); }
+  void obey(const wire::DeadlineMessage& message) { inquire(message, 0); }
   void obey(const LeaveCommand& command) {
     leave_ = command;
-    LeftMessage message;
+    wire::LeftMessage message;
     std::ranges::copy(command.finished, message.finished);
     send_to_all(message);
     next_look_ = base::Clock::now();
@@ -228,7 +231,7 @@ class Hub final : public Control {
     go_when_all_are_ready();
   }
   void obey(const StopCommand&) { stopped_ = true; }
-  void obey(const ConstantsMessage& message) { send_to_all(message); }
+  void obey(const wire::ConstantsMessage& message) { send_to_all(message); }
 
   // Ranks tend to leave at about the same time, and n^2 messages would be too many to make and to
   // keep. So all farewells are in one list, with an offset for each rank that stays.
@@ -244,7 +247,7 @@ class Hub final : public Control {
   void go_when_all_are_ready() {
     if (!ready_ || outlet_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
     ready_until_ = base::TimePoint::max();
-    send_to_all(GoMessage{});
+    send_to_all(wire::GoMessage{});
     outlet_.ready().open();
   }
 
@@ -261,25 +264,25 @@ class Hub final : public Control {
 
   // The first failure that comes here is the cause for all ranks. pass_sentence() first reads
   // everything that has come from the others.
-  void judge(const engine::Failure& failure) {
+  void judge(const operation::Failure& failure) {
     if (!judged_) judged_ = failure;
   }
   void pass_sentence() {
     if (outlet_.has_failed() || (!judged_ && !alone_)) return;
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
     if (outlet_.has_failed()) return;
-    const engine::Failure cause = as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
+    const operation::Failure cause = wire::as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
     inquiry_.reset();
-    send_to_all(VerdictMessage{cause});
+    send_to_all(wire::VerdictMessage{cause});
     outlet_.failed(cause);
   }
 
   // One inquiry at a time. A question that comes meanwhile is asked afterwards: answers to the
   // inquiry under way may be older than it.
-  void inquire(const DeadlineMessage& deadline, int reporter) {
+  void inquire(const wire::DeadlineMessage& deadline, int reporter) {
     if (outlet_.has_failed()) return;
     if (inquiry_) {
-      const DeadlineMessage& asked = inquiry_->deadline;
+      const wire::DeadlineMessage& asked = inquiry_->deadline;
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
         return keep(deadline, reporter);
       // The same question: the more serious one counts.
@@ -292,12 +295,12 @@ class Hub final : public Control {
     for (Peer& peer : peers_) ask(peer);
   }
 
-  void keep(const DeadlineMessage& deadline, int reporter) {
+  void keep(const wire::DeadlineMessage& deadline, int reporter) {
     auto& kept = kept_[static_cast<std::size_t>(deadline.lane)];
     if (!kept || weight(kept->first) < weight(deadline)) kept.emplace(deadline, reporter);
   }
 
-  static int weight(const DeadlineMessage& deadline) {
+  static int weight(const wire::DeadlineMessage& deadline) {
     return deadline.deadline_ns == 0 ? 0 : deadline.warning ? 1 : 2;
   }
 
@@ -354,7 +357,7 @@ class Hub final : public Control {
 
   void ask(Peer& peer) {
     peer.asked = last_query_;
-    send(peer, encode(QueryMessage{last_query_}));
+    send(peer, wire::encode(wire::QueryMessage{last_query_}));
   }
 
   bool is_through(const Peer& peer) const {
@@ -365,9 +368,9 @@ class Hub final : public Control {
     return !peer.stream.has_unsent();
   }
 
-  void send_to_all(const ControlMessage& message) {
+  void send_to_all(const wire::ControlMessage& message) {
     tell_farewells();
-    const auto bytes = encode(message);
+    const auto bytes = wire::encode(message);
     for (Peer& peer : peers_) send(peer, bytes);
   }
 
@@ -389,9 +392,9 @@ class Hub final : public Control {
   base::TimePoint ready_until_ = base::TimePoint::max();
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
-  std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
+  std::optional<std::pair<wire::DeadlineMessage, int>> kept_[lane_count];  // with their reporters
   // The cause that this rank has chosen, and the one that the others concluded without it.
-  std::optional<engine::Failure> judged_, alone_;
+  std::optional<operation::Failure> judged_, alone_;
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
   LongWaits long_waits_;
@@ -403,8 +406,7 @@ class Hub final : public Control {
 
 }  // namespace
 
-std::unique_ptr<Control> make_hub(std::vector<rendezvous::Stream> streams,
-                                  transports::Blob shared) {
+std::unique_ptr<Control> make_hub(std::vector<wire::Stream> streams, transports::Blob shared) {
   return std::make_unique<Hub>(std::move(streams), std::move(shared));
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/control/control.h"
-#include "lib/rendezvous/stream.h"
+#include "lib/wire/stream.h"
 
 namespace rondo::control {
 
@@ -13,8 +13,8 @@ namespace rondo::control {
 //
 // Makes rank 0's end, the hub. streams: those of ranks 1, 2, ...; shared: the bytes that these may
 // still have to send.
-std::unique_ptr<Control> make_hub(std::vector<rendezvous::Stream> streams, transports::Blob shared);
+std::unique_ptr<Control> make_hub(std::vector<wire::Stream> streams, transports::Blob shared);
 // Makes the end of another rank. stream: that to rank 0.
-std::unique_ptr<Control> make_spoke(rendezvous::Stream stream, int rank);
+std::unique_ptr<Control> make_spoke(wire::Stream stream, int rank);
 
 }  // namespace rondo::control

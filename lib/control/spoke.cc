@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "lib/connect_failure.h"
 #include "lib/control/hub_and_spoke.h"
 #include "lib/control/thread.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/wire/join_report.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::control {
 namespace {
@@ -16,16 +16,17 @@ namespace {
 constexpr milliseconds hub_time{2000};
 
 // Reports the failure and waits for rank 0's verdict, for a bounded time, without a thread.
-engine::Failure report_alone(rendezvous::Stream& stream, const engine::Failure& failure) {
-  stream.send(encode(ReportMessage{failure}));
+operation::Failure report_alone(wire::Stream& stream, const operation::Failure& failure) {
+  stream.send(wire::encode(wire::ReportMessage{failure}));
   const base::TimePoint until = base::after(base::Clock::now(), hub_time);
-  while (!stream.ended() && rendezvous::wait_for(stream.descriptor(), stream.events(), until)) {
+  while (!stream.ended() && wire::wait_for(stream.descriptor(), stream.events(), until)) {
     stream.write();
     stream.read();
     while (const auto frame = stream.take_frame()) {
-      const auto message = decode(frame->type, frame->payload);
+      const auto message = wire::decode(frame->type, frame->payload);
       if (!message) return failure;
-      if (const auto* verdict = std::get_if<VerdictMessage>(&*message)) return verdict->failure;
+      if (const auto* verdict = std::get_if<wire::VerdictMessage>(&*message))
+        return verdict->failure;
     }
   }
   return failure;
@@ -33,12 +34,12 @@ engine::Failure report_alone(rendezvous::Stream& stream, const engine::Failure& 
 
 class Spoke final : public Control {
  public:
-  Spoke(rendezvous::Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
+  Spoke(wire::Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
     try {
       thread_ = base::start_thread("rondo-control", [this] { run(); });
     } catch (const Error& error) {
-      const engine::Failure failure =
-          report_alone(stream_, {Errc::system, lib::could_not_connect(rank, error.what())});
+      const operation::Failure failure =
+          report_alone(stream_, {Errc::system, wire::could_not_connect(rank, error.what())});
       throw Error(failure.code, failure.cause);
     }
   }
@@ -48,34 +49,37 @@ class Spoke final : public Control {
   }
 
   void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
-  void report(const engine::Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report(const operation::Failure& failure) override {
+    queue_.post(wire::ReportMessage{failure});
+  }
   void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                        const std::string& what) override {
-    queue_.post(DeadlineMessage{
+    queue_.post(wire::DeadlineMessage{
         lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())),
         what});
   }
   void report_stall(Priority lane, std::uint64_t operation) override {
-    queue_.post(DeadlineMessage{lane, operation, 0, {}});
+    queue_.post(wire::DeadlineMessage{lane, operation, 0, {}});
   }
   void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
-    queue_.post(
-        DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+    queue_.post(wire::DeadlineMessage{
+        lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
   void publish(const PlanConstants&) override {}
   std::optional<PlanConstants> await_constants(base::TimePoint until) override {
     return constants_.wait_until(until);
   }
-  std::optional<engine::Failure> await_ready(base::TimePoint until) override {
+  std::optional<operation::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
-    std::optional<engine::Failure> failure;
+    std::optional<operation::Failure> failure;
     if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
-    return engine::Failure{Errc::deadline_exceeded,
-                           "rank 0 at " + hub_ +
-                               " did not confirm by the deadline of connect() that all ranks are "
-                               "connected: it is stopped, unreachable or too busy"};
+    return operation::Failure{
+        Errc::deadline_exceeded,
+        "rank 0 at " + hub_ +
+            " did not confirm by the deadline of connect() that all ranks are "
+            "connected: it is stopped, unreachable or too busy"};
   }
-  std::optional<engine::Failure> await_failure(base::TimePoint until) override {
+  std::optional<operation::Failure> await_failure(base::TimePoint until) override {
     return outlet_.ready().wait_for_failure(until);
   }
   void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
@@ -115,7 +119,7 @@ class Spoke final : public Control {
     stream_.write();
     stream_.read();
     while (const auto frame = stream_.take_frame()) {
-      const auto message = decode(frame->type, frame->payload);
+      const auto message = wire::decode(frame->type, frame->payload);
       if (!message) {
         stream_.end("it sent a control message that is not valid");
         break;
@@ -125,18 +129,18 @@ class Spoke final : public Control {
     if (stream_.ended()) lose_hub();
   }
 
-  void hear(const ConstantsMessage& message) { constants_.put(message.constants); }
-  void hear(const GoMessage&) { outlet_.ready().open(); }
-  void hear(const VerdictMessage& message) {
+  void hear(const wire::ConstantsMessage& message) { constants_.put(message.constants); }
+  void hear(const wire::GoMessage&) { outlet_.ready().open(); }
+  void hear(const wire::VerdictMessage& message) {
     constants_.close();
     verdict_due_.reset();
     outlet_.failed(message.failure);
   }
-  void hear(const QueryMessage& message) {
+  void hear(const wire::QueryMessage& message) {
     query_ = message.query;
     answer();
   }
-  void hear(const LeftMessage& message) {
+  void hear(const wire::LeftMessage& message) {
     if (message.rank == static_cast<std::uint32_t>(rank_)) return left_.open();
     if (message.rank == 0) hub_left_ = true;
     outlet_.peer_left(static_cast<int>(message.rank), message.finished);
@@ -149,7 +153,7 @@ class Spoke final : public Control {
   // Without a client nothing is known: the answer waits for it.
   void answer() {
     if (!query_ || !outlet_.has_client()) return;
-    stream_.send(encode(StatusMessage{*query_, outlet_.status()}));
+    stream_.send(wire::encode(wire::StatusMessage{*query_, outlet_.status()}));
     query_.reset();
   }
 
@@ -163,7 +167,7 @@ class Spoke final : public Control {
       // Rank 0 cannot send a verdict, so every rank must find the same words by itself. Other ranks
       // may be missed only because rank 0 died, so their loss counts less than this. A failure of
       // another kind that this rank saw itself counts more.
-      engine::Failure loss{
+      operation::Failure loss{
           stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
           0};
       const std::string& why = stream_.why();
@@ -183,26 +187,26 @@ class Spoke final : public Control {
     outlet_.start(*command.client);
     answer();
   }
-  void obey(const ReportMessage& message) { tell_hub(message, message.failure); }
-  void obey(const DeadlineMessage& message) {
+  void obey(const wire::ReportMessage& message) { tell_hub(message, message.failure); }
+  void obey(const wire::DeadlineMessage& message) {
     if (message.deadline_ns == 0 || message.warning) {  // no verdict is owed
-      if (!hub_gone_) stream_.send(encode(message));
+      if (!hub_gone_) stream_.send(wire::encode(message));
       return;
     }
     tell_hub(message, {Errc::deadline_exceeded, message.what});
   }
   void obey(const LeaveCommand& command) {
     leaving_ = true;
-    LeavingMessage message;
+    wire::LeavingMessage message;
     std::ranges::copy(command.finished, message.finished);
-    stream_.send(encode(message));
+    stream_.send(wire::encode(message));
     if (hub_gone_) left_.open();
   }
-  void obey(const ReadyCommand&) { stream_.send(encode(ReadyMessage{})); }
+  void obey(const ReadyCommand&) { stream_.send(wire::encode(wire::ReadyMessage{})); }
   void obey(const StopCommand&) { stopped_ = true; }
-  void obey(const ConstantsMessage&) {}
+  void obey(const wire::ConstantsMessage&) {}
 
-  void tell_hub(const ControlMessage& message, engine::Failure own) {
+  void tell_hub(const wire::ControlMessage& message, operation::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
     // A failure after rank 0 has gone comes from that, unless this rank saw another cause.
@@ -211,13 +215,13 @@ class Spoke final : public Control {
     else if (loss_)
       own = loss_->failure;
     if (hub_gone_) return outlet_.failed(outlet_.true_cause(own));
-    stream_.send(encode(message));
+    stream_.send(wire::encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
     verdict_due_ = base::after(base::Clock::now(), hub_time);
   }
 
-  static bool is_first_hand(const engine::Failure& failure) {
+  static bool is_first_hand(const operation::Failure& failure) {
     return failure.code != Errc::deadline_exceeded && failure.code != Errc::peer_lost &&
            failure.code != Errc::peer_left;
   }
@@ -233,7 +237,7 @@ class Spoke final : public Control {
       own_.cause += std::string("; ") + hub;
     else
       own_ = {Errc::deadline_exceeded, hub};
-    stream_.send(encode(AloneMessage{own_}));
+    stream_.send(wire::encode(wire::AloneMessage{own_}));
     outlet_.failed(own_);
   }
 
@@ -241,7 +245,7 @@ class Spoke final : public Control {
   Gate left_;
   ConstantsSlot constants_;
   // Only the control thread uses the members below.
-  rendezvous::Stream stream_;
+  wire::Stream stream_;
   const int rank_;
   const std::string hub_ = stream_.peer();
   Outlet outlet_;
@@ -252,13 +256,13 @@ class Spoke final : public Control {
   std::optional<std::uint64_t> query_;  // from rank 0, not answered yet
   std::optional<base::TimePoint> verdict_due_;
   std::optional<Loss> loss_;  // of rank 0, to be reported when it is due
-  engine::Failure own_;       // what this rank reported, while the verdict is due
+  operation::Failure own_;    // what this rank reported, while the verdict is due
   std::thread thread_;        // the last member: it uses all others
 };
 
 }  // namespace
 
-std::unique_ptr<Control> make_spoke(rendezvous::Stream stream, int rank) {
+std::unique_ptr<Control> make_spoke(wire::Stream stream, int rank) {
   return std::make_unique<Spoke>(std::move(stream), rank);
 }
 

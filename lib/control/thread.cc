@@ -11,7 +11,7 @@
 
 #include "base/interruption.h"
 #include "base/text.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::control {
 namespace {
@@ -80,7 +80,7 @@ void ReadySlot::open() {
   changed_.notify_all();
 }
 
-void ReadySlot::fail(const engine::Failure& failure) {
+void ReadySlot::fail(const operation::Failure& failure) {
   {
     const std::lock_guard lock(mutex_);
     // Once all ranks are ready, connect() returns on every rank, and an operation reports the
@@ -90,7 +90,7 @@ void ReadySlot::fail(const engine::Failure& failure) {
   changed_.notify_all();
 }
 
-bool ReadySlot::wait_until(base::TimePoint until, std::optional<engine::Failure>& failure) {
+bool ReadySlot::wait_until(base::TimePoint until, std::optional<operation::Failure>& failure) {
   std::unique_lock lock(mutex_);
   base::wait_until(changed_, lock, until, [this] { return open_ || failure_; });
   // If all were ready before the failure, connect() has succeeded on every rank.
@@ -98,7 +98,7 @@ bool ReadySlot::wait_until(base::TimePoint until, std::optional<engine::Failure>
   return open_ || failure_;
 }
 
-std::optional<engine::Failure> ReadySlot::wait_for_failure(base::TimePoint until) {
+std::optional<operation::Failure> ReadySlot::wait_for_failure(base::TimePoint until) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
   return failure_;
@@ -106,12 +106,12 @@ std::optional<engine::Failure> ReadySlot::wait_for_failure(base::TimePoint until
 
 void Outlet::start(ControlClient& client) {
   client_ = &client;
-  for (const LeftMessage& message : left_)
+  for (const wire::LeftMessage& message : left_)
     client_->peer_left(static_cast<int>(message.rank), message.finished);
   if (failure_) client_->failed(*failure_);
 }
 
-void Outlet::failed(const engine::Failure& failure) {
+void Outlet::failed(const operation::Failure& failure) {
   if (failure_) return;
   failure_ = failure;
   ready_.fail(failure);
@@ -119,26 +119,26 @@ void Outlet::failed(const engine::Failure& failure) {
 }
 
 void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
-  LeftMessage message;
+  wire::LeftMessage message;
   message.rank = static_cast<std::uint32_t>(rank);
   std::copy(std::begin(finished), std::end(finished), std::begin(message.finished));
   left_.push_back(message);
   if (client_ != nullptr) client_->peer_left(rank, finished);
 }
 
-engine::Failure Outlet::true_cause(const engine::Failure& failure) const {
+operation::Failure Outlet::true_cause(const operation::Failure& failure) const {
   if (failure.lost < 0) return failure;
-  for (const LeftMessage& left : left_)
+  for (const wire::LeftMessage& left : left_)
     if (left.rank == static_cast<std::uint32_t>(failure.lost))
-      return engine::left_failure(failure.lost, left.finished);
+      return operation::left_failure(failure.lost, left.finished);
   return failure;
 }
 
-void flush(const std::vector<rendezvous::Stream*>& streams) {
+void flush(const std::vector<wire::Stream*>& streams) {
   const base::TimePoint until = base::after(base::Clock::now(), flush_time);
   for (;;) {
     std::vector<pollfd> entries;
-    for (rendezvous::Stream* stream : streams) {
+    for (wire::Stream* stream : streams) {
       stream->write();
       if (stream->has_unsent() && !stream->ended())
         entries.push_back({stream->descriptor(), POLLOUT, 0});
@@ -147,7 +147,7 @@ void flush(const std::vector<rendezvous::Stream*>& streams) {
     if (entries.empty() || now >= until) break;
     ::poll(entries.data(), entries.size(), base::poll_timeout(now, until));
   }
-  for (rendezvous::Stream* stream : streams) stream->finish_sending();
+  for (wire::Stream* stream : streams) stream->finish_sending();
 }
 
 }  // namespace rondo::control

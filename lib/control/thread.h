@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "lib/control/control.h"
-#include "lib/control/messages.h"
+#include "lib/wire/messages.h"
 
 namespace rondo::control {
 
@@ -36,12 +36,12 @@ struct ReadyCommand {
 // finish too.
 inline constexpr milliseconds last_words_time{150};
 struct Loss {
-  engine::Failure failure;
+  operation::Failure failure;
   base::TimePoint due;
 };
 
-using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand,
-                             StopCommand, ConstantsMessage, ReadyCommand>;
+using Command = std::variant<StartCommand, wire::ReportMessage, wire::DeadlineMessage, LeaveCommand,
+                             StopCommand, wire::ConstantsMessage, ReadyCommand>;
 
 // Commands for the thread. Thread-safe; locks its mutex. The descriptor is readable while there are
 // commands.
@@ -89,16 +89,16 @@ class Gate {
 class ReadySlot {
  public:
   void open();  // all are ready
-  void fail(const engine::Failure& failure);
+  void fail(const operation::Failure& failure);
   // Returns false if time is up; else `failure` says whether and how the communicator has failed.
-  bool wait_until(base::TimePoint until, std::optional<engine::Failure>& failure);
-  std::optional<engine::Failure> wait_for_failure(base::TimePoint until);
+  bool wait_until(base::TimePoint until, std::optional<operation::Failure>& failure);
+  std::optional<operation::Failure> wait_for_failure(base::TimePoint until);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
-  std::optional<engine::Failure> failure_;
+  std::optional<operation::Failure> failure_;
 };
 
 // Passes events to the client and keeps those that come before it. Thread-bound to the control
@@ -107,28 +107,28 @@ class Outlet {
  public:
   void start(ControlClient& client);
   // The first failure counts; further ones are dropped.
-  void failed(const engine::Failure& failure);
+  void failed(const operation::Failure& failure);
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
   // Returns the failure; if the rank that it misses has left in order, its leaving instead.
-  engine::Failure true_cause(const engine::Failure& failure) const;
+  operation::Failure true_cause(const operation::Failure& failure) const;
   bool has_client() const noexcept { return client_ != nullptr; }
-  engine::RankStatus status() const {
-    return client_ == nullptr ? engine::RankStatus{} : client_->status();
+  operation::RankStatus status() const {
+    return client_ == nullptr ? operation::RankStatus{} : client_->status();
   }
   ReadySlot& ready() noexcept { return ready_; }  // any thread may use it
 
  private:
   ControlClient* client_ = nullptr;
   ReadySlot ready_;
-  std::optional<engine::Failure> failure_;
-  std::vector<LeftMessage> left_;  // in the order in which they left
+  std::optional<operation::Failure> failure_;
+  std::vector<wire::LeftMessage> left_;  // in the order in which they left
 };
 
 // How long after its deadline a rank still waits for rank 0 to say how connect() ends.
 inline constexpr milliseconds ready_grace{1'000};
 
 // Sends what the streams still hold, for a short bounded time, and then ends their sending side.
-void flush(const std::vector<rendezvous::Stream*>& streams);
+void flush(const std::vector<wire::Stream*>& streams);
 
 }  // namespace rondo::control

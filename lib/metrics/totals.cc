@@ -75,7 +75,7 @@ std::string_view Names::of(const std::string& name) {
 void Totals::add(const Sample& sample, Labels& labels, bool is_open) {
   const std::string rank = fmt::format("rank=\"{}\"", sample.rank);
   const Statistics& s = sample.statistics;
-  const auto add_tag = [&](const engine::TagCounts::Entry& entry, std::string_view tag) {
+  const auto add_tag = [&](const operation::TagCounts::Entry& entry, std::string_view tag) {
     const std::string tail = fmt::format(",tag=\"{}\"", escaped(tag));
     for (std::size_t kind = 0; kind < entry.operations.size(); ++kind)
       if (entry.operations[kind] != 0)
@@ -88,7 +88,7 @@ void Totals::add(const Sample& sample, Labels& labels, bool is_open) {
             count_of(entry.waited[cause]);
   };
   if (sample.tags) {
-    for (const engine::TagCounts::Entry& entry : sample.tags->named()) {
+    for (const operation::TagCounts::Entry& entry : sample.tags->named()) {
       const std::string tag = base::printable(entry.tag);
       add_tag(entry, tag.empty() ? std::string_view() : labels.tags.of(tag));
     }

@@ -15,7 +15,7 @@
 
 #include <rondo/communicator.h>
 
-#include "collectives/engine/tag_counts.h"
+#include "collectives/operation/tag_counts.h"
 
 namespace rondo::metrics {
 
@@ -26,7 +26,7 @@ struct Sample {
   std::vector<int> ranks;  // by rank of this communicator; empty: the same
   std::string transport;   // "shm", "shm+tcp"
   Statistics statistics;
-  std::optional<engine::TagCounts> tags;
+  std::optional<operation::TagCounts> tags;
 };
 
 enum class Series : std::uint8_t {
@@ -60,7 +60,7 @@ class Totals {
  public:
   // What all totals of a file share: names stay while the file does.
   struct Labels {
-    Names tags{engine::TagCounts::most_tags};
+    Names tags{operation::TagCounts::most_tags};
     Names late_ranks{64};
   };
 

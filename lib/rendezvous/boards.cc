@@ -12,7 +12,7 @@
 #include "base/file_descriptor.h"
 #include "base/text.h"
 #include "lib/rendezvous/announcement.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::rendezvous {
 namespace {

@@ -13,13 +13,13 @@
 #include "base/handshake_driver.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "lib/control/messages.h"
-#include "lib/rendezvous/join_report.h"
 #include "lib/rendezvous/listen.h"
 #include "lib/rendezvous/meeting.h"
-#include "lib/rendezvous/name_lookup.h"
-#include "lib/rendezvous/socket.h"
-#include "lib/rendezvous/url.h"
+#include "lib/settings/url.h"
+#include "lib/wire/join_report.h"
+#include "lib/wire/messages.h"
+#include "lib/wire/name_lookup.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::rendezvous {
 namespace {
@@ -50,7 +50,7 @@ class Joiner {
         board_(board_of(place, options)) {}
 
   // persistent: run() tries until the deadline, else once.
-  void fail_with(const engine::Failure& failure, bool persistent) {
+  void fail_with(const operation::Failure& failure, bool persistent) {
     failure_ = failure;
     persistent_ = persistent;
   }
@@ -67,7 +67,7 @@ class Joiner {
         obstacle = found.what;
         if (!persistent_) break;
       }
-      pause_until(std::min(deadline_, base::after(base::Clock::now(), pause)));
+      wire::pause_until(std::min(deadline_, base::after(base::Clock::now(), pause)));
       pause = std::min(longest_pause, pause * 3 / 2);
     }
     throw Error(
@@ -86,7 +86,7 @@ class Joiner {
 
   std::string late() const {
     return prefix() + " within " +
-           describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) + ": ";
+           wire::describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) + ": ";
   }
 
   [[noreturn]] void refuse(Errc code, const std::string& why) const {
@@ -95,11 +95,11 @@ class Joiner {
 
   JoinResult attempt() {
     std::uint64_t job = 0;
-    const std::vector<Endpoint> endpoints = board_           ? announced(job)
-                                            : place_.meeting ? met()
-                                                             : named();
+    const std::vector<wire::Endpoint> endpoints = board_           ? announced(job)
+                                                  : place_.meeting ? met()
+                                                                   : named();
     Obstacle last{"it has no address"};
-    for (const Endpoint& endpoint : endpoints) {
+    for (const wire::Endpoint& endpoint : endpoints) {
       try {
         return talk(endpoint, job);
       } catch (const Obstacle& obstacle) {
@@ -116,66 +116,69 @@ class Joiner {
     throw last;
   }
 
-  std::vector<Endpoint> named() const {
-    const RendezvousUrl url = parse_rendezvous(place_.url, "the rendezvous");
+  std::vector<wire::Endpoint> named() const {
+    const settings::RendezvousUrl url = settings::parse_rendezvous(place_.url, "the rendezvous");
     std::string why;
-    std::vector<Endpoint> endpoints = resolve(url.host, url.port, deadline_, why);
+    std::vector<wire::Endpoint> endpoints = wire::resolve(url.host, url.port, deadline_, why);
     if (endpoints.empty()) throw Obstacle{why};
     if (!place_.stays_here()) return endpoints;
-    const auto elsewhere = std::stable_partition(
-        endpoints.begin(), endpoints.end(), [](const Endpoint& one) { return one.is_local(); });
+    const auto elsewhere =
+        std::stable_partition(endpoints.begin(), endpoints.end(),
+                              [](const wire::Endpoint& one) { return one.is_local(); });
     if (elsewhere == endpoints.begin()) give_up(endpoints, "it is not an address of this host");
     endpoints.erase(elsewhere, endpoints.end());
     return endpoints;
   }
 
-  std::vector<Endpoint> announced(std::uint64_t& job) {
+  std::vector<wire::Endpoint> announced(std::uint64_t& job) {
     std::string why;
     const auto announcement = board_->look(deadline_, why);
     if (!announcement) throw Obstacle{why};
     job = announcement->job;
     const bool here = announcement->host == base::host_identity();
-    std::vector<Endpoint> endpoints = reachable(announcement->addresses, here);
+    std::vector<wire::Endpoint> endpoints = reachable(announcement->addresses, here);
     if (!here && place_.stays_here())
       give_up(endpoints, "rank 0 is on another host than this rank");
     if (endpoints.empty()) throw Obstacle{"rank 0 announced no address that this host can reach"};
     return endpoints;
   }
 
-  std::vector<Endpoint> met() const {
+  std::vector<wire::Endpoint> met() const {
     const bool here = place_.meeting->host == base::host_identity();
-    std::vector<Endpoint> endpoints = reachable(place_.meeting->addresses, here);
+    std::vector<wire::Endpoint> endpoints = reachable(place_.meeting->addresses, here);
     if (endpoints.empty()) throw Obstacle{"rank 0 listens at no address that this host can reach"};
     return endpoints;
   }
 
-  static std::vector<Endpoint> reachable(const std::vector<std::string>& addresses, bool here) {
-    std::vector<Endpoint> endpoints;
+  static std::vector<wire::Endpoint> reachable(const std::vector<std::string>& addresses,
+                                               bool here) {
+    std::vector<wire::Endpoint> endpoints;
     for (const std::string& address : addresses)
-      for (const Endpoint& endpoint : parse_endpoint(address))
+      for (const wire::Endpoint& endpoint : wire::parse_endpoint(address))
         if (here || !endpoint.is_loopback()) endpoints.push_back(endpoint);
     return endpoints;
   }
 
   // Ends the join of a rank that has no job secret, where rank 0 is on another host. Connects to
   // rank 0 first, which may not listen yet: it turns the connection away and can report this rank.
-  [[noreturn]] void give_up(const std::vector<Endpoint>& endpoints, const std::string& why) const {
+  [[noreturn]] void give_up(const std::vector<wire::Endpoint>& endpoints,
+                            const std::string& why) const {
     const base::TimePoint until = std::min(deadline_, base::after(base::Clock::now(), hint_time));
     bool told = endpoints.empty();
     while (!told && base::Clock::now() < until) {
-      for (const Endpoint& endpoint : endpoints) told = tell(endpoint, until) || told;
-      if (!told) pause_until(std::min(until, base::after(base::Clock::now(), longest_pause)));
+      for (const wire::Endpoint& endpoint : endpoints) told = tell(endpoint, until) || told;
+      if (!told) wire::pause_until(std::min(until, base::after(base::Clock::now(), longest_pause)));
     }
     demand_secret(prefix() + ": " + why);
   }
 
   // Returns false if nobody listens there yet.
-  bool tell(const Endpoint& endpoint, base::TimePoint until) const {
+  bool tell(const wire::Endpoint& endpoint, base::TimePoint until) const {
     std::string obstacle;
-    base::FileDescriptor socket = connect_to(
+    base::FileDescriptor socket = wire::connect_to(
         endpoint, std::min(until, base::after(base::Clock::now(), hint_time / 4)), obstacle);
     if (!socket) return obstacle.find(base::describe_errno(ECONNREFUSED)) == std::string::npos;
-    Stream stream(std::move(socket));
+    wire::Stream stream(std::move(socket));
     try {
       handshake(stream, 0, until);
     } catch (const Obstacle&) {
@@ -193,30 +196,30 @@ class Joiner {
       const auto now = board_->look(base::after(base::Clock::now(), connect_time), why);
       if (!now || now->job != job) return true;
       if (liveness_of(*now) == Liveness::alive || base::Clock::now() >= until) return false;
-      pause_until(std::min(until, base::after(base::Clock::now(), longest_pause)));
+      wire::pause_until(std::min(until, base::after(base::Clock::now(), longest_pause)));
     }
   }
 
-  JoinResult talk(const Endpoint& endpoint, std::uint64_t job) {
+  JoinResult talk(const wire::Endpoint& endpoint, std::uint64_t job) {
     std::string why;
-    base::FileDescriptor socket = connect_to(
+    base::FileDescriptor socket = wire::connect_to(
         endpoint, std::min(deadline_, base::after(base::Clock::now(), connect_time)), why);
     if (!socket) throw Obstacle{why};
-    if (place_.stays_here() && !same_host(socket.get()))
+    if (place_.stays_here() && !wire::same_host(socket.get()))
       demand_secret(prefix() + ": " + endpoint.text() + " is on another host");
-    Stream stream(std::move(socket));
+    wire::Stream stream(std::move(socket));
     handshake(stream, job, std::min(deadline_, base::after(base::Clock::now(), handshake_time)));
     hand_in_record(stream);
     return receive_result(stream);
   }
 
-  void handshake(Stream& stream, std::uint64_t job, base::TimePoint until) const {
+  void handshake(wire::Stream& stream, std::uint64_t job, base::TimePoint until) const {
     auto handshake = base::HandshakeDriver::connector(
         {.purpose = base::Purpose::rendezvous,
          .rank = static_cast<std::uint32_t>(place_.rank),
          .size = static_cast<std::uint32_t>(place_.size),
          .job = job},
-        0, place_.secret, place_.terms(same_host(stream.descriptor())));
+        0, place_.secret, place_.terms(wire::same_host(stream.descriptor())));
     stream.send(handshake.output());
     std::array<std::byte, base::longest_handshake_message> buffer;
     while (handshake.awaits() != 0) {
@@ -235,7 +238,7 @@ class Joiner {
     throw Obstacle{stream.peer() + ": " + handshake.why()};
   }
 
-  void heed(base::Verdict verdict, Stream& stream) const {
+  void heed(base::Verdict verdict, wire::Stream& stream) const {
     switch (verdict) {
       case base::Verdict::welcome:
         return;
@@ -257,20 +260,20 @@ class Joiner {
     const base::TimePoint until = base::after(base::Clock::now(), refusal_time);
     std::string why = base::explain(verdict);
     if (const auto message = next_message(stream, until))
-      if (const auto* refusal = std::get_if<control::RefusalMessage>(&*message))
+      if (const auto* refusal = std::get_if<wire::RefusalMessage>(&*message))
         throw Error(refusal->failure.code, refusal->failure.cause);
     refuse(Errc::rendezvous, why);
   }
 
-  void hand_in_record(Stream& stream) const {
-    if (failure_) return stream.send(control::encode(control::UnableMessage{*failure_}));
+  void hand_in_record(wire::Stream& stream) const {
+    if (failure_) return stream.send(wire::encode(wire::UnableMessage{*failure_}));
     const auto left = std::max(
         std::chrono::duration_cast<milliseconds>(deadline_ - base::Clock::now()), milliseconds{0});
     stream.send(
-        control::encode(control::RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
+        wire::encode(wire::RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
   }
 
-  JoinResult receive_result(Stream& stream) {
+  JoinResult receive_result(wire::Stream& stream) {
     const base::TimePoint until = base::after(deadline_, verdict_grace);
     JoinResult result;
     std::size_t expected = 0;
@@ -285,7 +288,7 @@ class Joiner {
       if (!message)
         throw Obstacle{"rank 0 at " + stream.peer() +
                        " went away while the ranks were joining: " + stream.why()};
-      if (const auto* refusal = std::get_if<control::RefusalMessage>(&*message)) {
+      if (const auto* refusal = std::get_if<wire::RefusalMessage>(&*message)) {
         heard_ = true;
         throw Error(refusal->failure.code, refusal->failure.cause);
       }
@@ -297,42 +300,42 @@ class Joiner {
     return result;
   }
 
-  bool accept(control::ControlMessage& message, JoinResult& result, std::size_t& expected,
+  bool accept(wire::ControlMessage& message, JoinResult& result, std::size_t& expected,
               bool first) const {
-    if (const auto* members = std::get_if<control::MembersMessage>(&message)) {
+    if (const auto* members = std::get_if<wire::MembersMessage>(&message)) {
       expected = members->size;
       result.job = members->job;
       return first && members->size == static_cast<std::uint32_t>(place_.size);
     }
-    auto* const member = std::get_if<control::MemberMessage>(&message);
+    auto* const member = std::get_if<wire::MemberMessage>(&message);
     if (member == nullptr || first || member->rank != result.records.size()) return false;
     result.records.push_back(std::move(member->record));
     return true;
   }
 
   // No value if time is up or the stream has ended.
-  static std::optional<control::ControlMessage> next_message(Stream& stream,
-                                                             base::TimePoint until) {
+  static std::optional<wire::ControlMessage> next_message(wire::Stream& stream,
+                                                          base::TimePoint until) {
     for (;;) {
       stream.write();
       if (const auto frame = stream.take_frame()) {
-        auto message = control::decode(frame->type, frame->payload);
+        auto message = wire::decode(frame->type, frame->payload);
         if (!message) stream.end("it sent a message that is not valid");
         return message;
       }
       if (stream.ended()) return std::nullopt;
-      if (!wait_for(stream.descriptor(), stream.events(), until)) return std::nullopt;
+      if (!wire::wait_for(stream.descriptor(), stream.events(), until)) return std::nullopt;
       stream.read();
     }
   }
 
-  static void take(Stream& stream, std::span<std::byte> to, base::TimePoint until) {
+  static void take(wire::Stream& stream, std::span<std::byte> to, base::TimePoint until) {
     for (;;) {
       stream.write();
       if (stream.take(to)) return;
       if (stream.ended())
         throw Obstacle{stream.peer() + ": " + stream.why() + " during the handshake"};
-      if (!wait_for(stream.descriptor(), stream.events(), until))
+      if (!wire::wait_for(stream.descriptor(), stream.events(), until))
         throw Obstacle{stream.peer() + ": no answer to the handshake"};
       stream.read();
     }
@@ -344,7 +347,7 @@ class Joiner {
   const std::chrono::milliseconds connect_deadline_;
   const base::TimePoint deadline_;
   const std::unique_ptr<Board> board_;
-  std::optional<engine::Failure> failure_;  // what this rank sends instead of its record
+  std::optional<operation::Failure> failure_;  // what this rank sends instead of its record
   bool heard_ = false, persistent_ = true;
 };
 
@@ -355,8 +358,8 @@ JoinResult join_rank_zero(const Place& place, const Options& options,
   return Joiner(place, options, record).run();
 }
 
-engine::Failure report_to_rank_zero(const Place& place, const Options& options,
-                                    const engine::Failure& failure, bool persistent) {
+operation::Failure report_to_rank_zero(const Place& place, const Options& options,
+                                       const operation::Failure& failure, bool persistent) {
   const transports::Blob nothing;
   Joiner joiner(place, options, nothing);
   joiner.fail_with(failure, persistent);

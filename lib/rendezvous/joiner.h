@@ -15,7 +15,7 @@ JoinResult join_rank_zero(const Place& place, const Options& options,
 // For a rank that cannot join: tells rank 0 by place.deadline and returns the cause that rank 0
 // sends to all. Looks for rank 0 until then if persistent, else once. Throws Error if rank 0 cannot
 // be found.
-engine::Failure report_to_rank_zero(const Place& place, const Options& options,
-                                    const engine::Failure& failure, bool persistent = true);
+operation::Failure report_to_rank_zero(const Place& place, const Options& options,
+                                       const operation::Failure& failure, bool persistent = true);
 
 }  // namespace rondo::rendezvous

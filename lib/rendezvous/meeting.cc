@@ -11,12 +11,12 @@
 
 #include "base/process.h"
 #include "base/text.h"
-#include "lib/environment.h"
 #include "lib/rendezvous/announcement.h"
-#include "lib/rendezvous/exchange.h"
 #include "lib/rendezvous/listen.h"
 #include "lib/rendezvous/rank_zero.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/settings/environment.h"
+#include "lib/settings/exchange.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::rendezvous {
 namespace {
@@ -27,15 +27,17 @@ constexpr std::size_t secret_digits = 64;
 // A process has one connection to its launcher, which lasts as long as the process. It is never
 // destroyed: other threads may still connect when the process ends.
 struct OfProcess {
-  Exchange& open(ExchangeKind kind, base::TimePoint until) {
-    if (!exchange) exchange = kind == ExchangeKind::pmix ? open_pmix() : open_pmi(until, ranks);
+  settings::Exchange& open(settings::ExchangeKind kind, base::TimePoint until) {
+    if (!exchange)
+      exchange = kind == settings::ExchangeKind::pmix ? settings::open_pmix()
+                                                      : settings::open_pmi(until, ranks);
     return *exchange;
   }
 
   const pid_t process = ::getpid();
   std::mutex mutex;
-  std::unique_ptr<Exchange> exchange;
-  std::optional<RanksOfExchange> ranks;
+  std::unique_ptr<settings::Exchange> exchange;
+  std::optional<settings::RanksOfExchange> ranks;
   std::shared_ptr<Meeting> meeting;  // rank 0's is there before the others know it
   bool known_to_all = false;
 };
@@ -99,23 +101,24 @@ std::shared_ptr<Meeting> read_meeting(const std::string& text) {
 // Returns the address for messages: one that other hosts can reach.
 std::string first_outside(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses)
-    for (const Endpoint& endpoint : parse_endpoint(address))
+    for (const wire::Endpoint& endpoint : wire::parse_endpoint(address))
       if (!endpoint.is_loopback()) return address;
   return addresses.front();
 }
 
 }  // namespace
 
-bool is_offered(ExchangeKind kind) {
-  return kind == ExchangeKind::pmix ? has_pmix()
-                                    : lib::variable("PMI_FD") || lib::variable("PMI_PORT");
+bool is_offered(settings::ExchangeKind kind) {
+  return kind == settings::ExchangeKind::pmix
+             ? settings::has_pmix()
+             : settings::variable("PMI_FD") || settings::variable("PMI_PORT");
 }
 
-RanksOfExchange ranks_of_exchange() {
+settings::RanksOfExchange ranks_of_exchange() {
   constexpr milliseconds time{10'000};
   OfProcess& here = of_process();
   const auto lock = enter(here);
-  here.open(ExchangeKind::pmi, base::after(base::Clock::now(), time));
+  here.open(settings::ExchangeKind::pmi, base::after(base::Clock::now(), time));
   if (!here.ranks) throw Error(Errc::rendezvous, "the launcher's PMI did not say the rank");
   return *here.ranks;
 }
@@ -124,7 +127,7 @@ void meet_by_launcher(Place& place, const Options& options) {
   OfProcess& here = of_process();
   const auto lock = enter(here);
   if (!here.known_to_all) {
-    Exchange& exchange = here.open(place.by_launcher, place.deadline);
+    settings::Exchange& exchange = here.open(place.by_launcher, place.deadline);
     if (place.rank != 0) {
       here.meeting = read_meeting(exchange.take(place.deadline));
     } else {

@@ -4,12 +4,12 @@
 
 #include <rondo/error.h>
 
-#include "lib/environment.h"
-#include "lib/launcher.h"
 #include "lib/rendezvous/rendezvous.h"
-#include "lib/rendezvous/url.h"
 #include "lib/rendezvous/user_directory.h"
-#include "lib/settings.h"
+#include "lib/settings/environment.h"
+#include "lib/settings/launcher.h"
+#include "lib/settings/settings.h"
+#include "lib/settings/url.h"
 
 namespace rondo::rendezvous {
 namespace {
@@ -27,7 +27,7 @@ std::string file_name(const std::string& job, int size) {
 }
 
 [[noreturn]] void ask_for_rendezvous(const Place& place,
-                                     const std::optional<lib::Launcher>& launcher) {
+                                     const std::optional<settings::Launcher>& launcher) {
   const std::string what = "rank " + std::to_string(place.rank) + " of " +
                            std::to_string(place.size) + " does not know where the ranks meet: ";
   const std::string remedy =
@@ -40,7 +40,8 @@ std::string file_name(const std::string& job, int size) {
                                           launcher->carry_by + ")");
 }
 
-void resolve_ranks(Place& place, const Options& options, const lib::EnvironmentRanks& environment) {
+void resolve_ranks(Place& place, const Options& options,
+                   const settings::EnvironmentRanks& environment) {
   place.rank = options.rank >= 0 ? options.rank : environment.rank;
   place.size = options.size > 0 ? options.size : environment.size;
   const bool as_environment = place.rank == environment.rank && place.size == environment.size;
@@ -72,13 +73,14 @@ void lend_secret(Place& place, std::string_view name) {
 }
 
 void resolve_url(Place& place, const Options& options,
-                 const std::optional<lib::Launcher>& launcher) {
+                 const std::optional<settings::Launcher>& launcher) {
   if (!options.rendezvous.empty() && options.rendezvous != no_url) {
     place.url = options.rendezvous;
-  } else if (const auto url = lib::variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
+  } else if (const auto url = settings::variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
     place.url = *url;
-  } else if (launcher && launcher->exchange != ExchangeKind::none && place.rank == launcher->rank &&
-             place.size == launcher->size && (launcher->url.empty() || place.secret.empty())) {
+  } else if (launcher && launcher->exchange != settings::ExchangeKind::none &&
+             place.rank == launcher->rank && place.size == launcher->size &&
+             (launcher->url.empty() || place.secret.empty())) {
     place.by_launcher = launcher->exchange;
     return;
   } else if (launcher && !launcher->url.empty()) {
@@ -100,9 +102,9 @@ void resolve_url(Place& place, const Options& options,
   } else {
     ask_for_rendezvous(place, launcher);
   }
-  const RendezvousUrl parsed = parse_rendezvous(place.url, "the rendezvous");
+  const settings::RendezvousUrl parsed = settings::parse_rendezvous(place.url, "the rendezvous");
   // Ranks may write one address in several ways, but its port in one way.
-  lend_secret(place, parsed.kind == RendezvousUrl::Kind::file
+  lend_secret(place, parsed.kind == settings::RendezvousUrl::Kind::file
                          ? parsed.path
                          : "port " + std::to_string(parsed.port));
 }
@@ -112,9 +114,10 @@ void resolve_url(Place& place, const Options& options,
 milliseconds time_to_join(const Options& options) {
   if (options.connect_deadline.count() > 0) return options.connect_deadline;
   try {
-    return lib::seconds_variable("RONDO_CONNECT_DEADLINE").value_or(lib::default_connect_deadline);
+    return settings::seconds_variable("RONDO_CONNECT_DEADLINE")
+        .value_or(settings::default_connect_deadline);
   } catch (const Error&) {
-    return lib::default_connect_deadline;
+    return settings::default_connect_deadline;
   }
 }
 
@@ -127,11 +130,11 @@ Place resolve_place(const Options& options) {
   if (options.size < 0)
     throw Error(Errc::invalid_argument, "Options::size is " + std::to_string(options.size) +
                                             ": it must be 1 or more, or 0 for the launcher's");
-  const lib::EnvironmentRanks environment = lib::ranks_from_environment(options);
+  const settings::EnvironmentRanks environment = settings::ranks_from_environment(options);
   Place place;
   place.deadline = base::after(base::Clock::now(), time_to_join(options));
   resolve_ranks(place, options, environment);
-  place.secret = options.secret.empty() ? lib::secret_from_environment() : options.secret;
+  place.secret = options.secret.empty() ? settings::secret_from_environment() : options.secret;
   if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);
   if (place.size > 1 && options.store != nullptr) lend_secret(place, "store");
   return place;

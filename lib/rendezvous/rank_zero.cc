@@ -18,10 +18,10 @@
 #include "base/log.h"
 #include "base/shortage.h"
 #include "base/text.h"
-#include "lib/control/messages.h"
-#include "lib/rendezvous/join_report.h"
 #include "lib/rendezvous/listen.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/wire/join_report.h"
+#include "lib/wire/messages.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::rendezvous {
 namespace {
@@ -46,11 +46,11 @@ enum class Stage {
 struct JoiningRank {
   JoiningRank(base::FileDescriptor descriptor, const Place& place)
       : stream(std::move(descriptor)),
-        handshake(base::HandshakeDriver::acceptor(0, place.secret,
-                                                  place.terms(same_host(stream.descriptor())))),
+        handshake(base::HandshakeDriver::acceptor(
+            0, place.secret, place.terms(wire::same_host(stream.descriptor())))),
         handshake_until(base::after(base::Clock::now(), joiner_handshake_time)) {}
 
-  Stream stream;
+  wire::Stream stream;
   base::HandshakeDriver handshake;
   Stage stage = Stage::hello;
   base::TimePoint handshake_until;
@@ -96,13 +96,13 @@ class RankZero {
     }
   }
 
-  void give_up(const engine::Failure& why) {
-    say_to_all(control::encode(control::RefusalMessage{why}));
+  void give_up(const operation::Failure& why) {
+    say_to_all(wire::encode(wire::RefusalMessage{why}));
   }
 
   // Ends the join with this cause. Ranks that are there get it at once, and so do those that come
   // by `until`.
-  void end_with(const engine::Failure& failure, base::TimePoint until) {
+  void end_with(const operation::Failure& failure, base::TimePoint until) {
     if (end_) return;
     end_ = failure;
     end_until_ = until;
@@ -112,7 +112,7 @@ class RankZero {
 
  private:
   void tell_end(JoiningRank& joiner) {
-    joiner.stream.send(control::encode(control::RefusalMessage{*end_}));
+    joiner.stream.send(wire::encode(wire::RefusalMessage{*end_}));
     joiner.stage = Stage::told;
     if (joiner.rank() != 0 && joiner.rank() < by_rank_.size()) told_.insert(joiner.rank());
     finish_telling(joiner);
@@ -181,7 +181,7 @@ class RankZero {
 
   void accept_all(int listener) {
     for (int count = 0; count < 64; ++count) {
-      base::FileDescriptor socket = accept_from(listener);
+      base::FileDescriptor socket = wire::accept_from(listener);
       if (!socket) {
         if (!base::is_shortage(errno)) return;
         note_shortage(errno);
@@ -189,8 +189,8 @@ class RankZero {
         accept_again_ = base::after(base::Clock::now(), accept_pause);
         return;
       }
-      if (listening_.this_host_only && !same_host(socket.get())) {
-        const std::string address = peer_endpoint(socket.get()).host();
+      if (listening_.this_host_only && !wire::same_host(socket.get())) {
+        const std::string address = wire::peer_endpoint(socket.get()).host();
         if (report_.other_hosts.size() < most_turned) report_.other_hosts.insert(address);
         log_.line(base::LogLevel::warning,
                   "rank 0 turned away a connection from " + address +
@@ -302,11 +302,11 @@ class RankZero {
   void take_record(JoiningRank& joiner) {
     auto frame = joiner.stream.take_frame();
     if (!frame) return;
-    auto message = control::decode(frame->type, frame->payload);
-    if (const auto* unable = message ? std::get_if<control::UnableMessage>(&*message) : nullptr)
+    auto message = wire::decode(frame->type, frame->payload);
+    if (const auto* unable = message ? std::get_if<wire::UnableMessage>(&*message) : nullptr)
       return end_with(unable->failure,
                       std::min(deadline_, base::after(base::Clock::now(), failure_grace)));
-    auto* const record = message ? std::get_if<control::RecordMessage>(&*message) : nullptr;
+    auto* const record = message ? std::get_if<wire::RecordMessage>(&*message) : nullptr;
     if (record == nullptr) return joiner.stream.end("it sent something else than its record");
     constexpr auto most =
         static_cast<std::uint64_t>(std::chrono::milliseconds(std::chrono::hours(24 * 365)).count());
@@ -373,10 +373,10 @@ class RankZero {
     // Every rank gets all records, and n^2 of them are too many to keep. So there is one copy, with
     // an offset in it for each stream.
     result.members =
-        control::encode(control::MembersMessage{job_, static_cast<std::uint32_t>(by_rank_.size())});
+        wire::encode(wire::MembersMessage{job_, static_cast<std::uint32_t>(by_rank_.size())});
     for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
-      const auto part = control::encode(
-          control::MemberMessage{static_cast<std::uint32_t>(rank), result.records[rank]});
+      const auto part =
+          wire::encode(wire::MemberMessage{static_cast<std::uint32_t>(rank), result.records[rank]});
       result.members.insert(result.members.end(), part.begin(), part.end());
     }
     // The control plane sends what does not fit into the sockets at once, and notices a rank that
@@ -392,8 +392,8 @@ class RankZero {
     for (std::size_t rank = 1; rank < by_rank_.size(); ++rank)
       if (by_rank_[rank] == nullptr || by_rank_[rank]->stage != Stage::ready)
         report_.missing.push_back(static_cast<int>(rank));
-    std::string when =
-        "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
+    std::string when = "within " + wire::describe_seconds(
+                                       std::chrono::duration<double>(connect_deadline_).count());
     if (report_.hopeless()) {
       when = "and no longer can";
     } else if (base::Clock::now() >= end_of_refused()) {
@@ -403,8 +403,8 @@ class RankZero {
       const auto first = std::ranges::min_element(joiners_, {}, &JoiningRank::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());
     }
-    engine::Failure failure = describe(report_, url_, when);
-    say_to_all(control::encode(control::RefusalMessage{failure}));
+    operation::Failure failure = wire::describe(report_, url_, when);
+    say_to_all(wire::encode(wire::RefusalMessage{failure}));
     throw Error(failure.code, failure.cause);
   }
 
@@ -414,7 +414,7 @@ class RankZero {
     for (JoiningRank& joiner : joiners_) joiner.stream.send(message);
     for (JoiningRank& joiner : joiners_) {
       while (joiner.stream.has_unsent() && !joiner.stream.ended() &&
-             wait_for(joiner.stream.descriptor(), POLLOUT, until))
+             wire::wait_for(joiner.stream.descriptor(), POLLOUT, until))
         joiner.stream.write();
       joiner.stream.finish_sending();
     }
@@ -433,10 +433,10 @@ class RankZero {
   std::map<std::uint32_t, base::TimePoint> refused_;  // ranks, last turned away for their secret
   base::TimePoint accept_again_ = base::TimePoint::min();
   std::optional<base::TimePoint> hopeless_until_;
-  std::optional<engine::Failure> end_;  // set once a rank cannot take part
+  std::optional<operation::Failure> end_;  // set once a rank cannot take part
   base::TimePoint end_until_;
   std::set<std::uint32_t> told_;  // ranks that have been told so
-  JoinReport report_;
+  wire::JoinReport report_;
   base::QuotaLog log_;
 };
 
@@ -454,8 +454,8 @@ JoinResult accept_all_ranks(const Place& place, const Options& options,
   }
 }
 
-engine::Failure refuse_all(const Place& place, const Options& options,
-                           const engine::Failure& failure, base::TimePoint until) {
+operation::Failure refuse_all(const Place& place, const Options& options,
+                              const operation::Failure& failure, base::TimePoint until) {
   RankZero rank_zero(place, options);
   rank_zero.end_with(failure, until);
   try {

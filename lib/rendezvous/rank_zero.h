@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lib/rendezvous/rendezvous.h"
-#include "lib/rendezvous/stream.h"
+#include "lib/wire/stream.h"
 
 namespace rondo::rendezvous {
 
@@ -18,7 +18,7 @@ struct JoinResult {
   std::vector<transports::Blob> records;  // by rank
   // On rank 0: all records as frames. Streams may still have to send parts of it.
   transports::Blob members;
-  std::vector<Stream> streams;  // on rank 0: of ranks 1, 2, ...; elsewhere: the one to rank 0
+  std::vector<wire::Stream> streams;  // on rank 0: of ranks 1, 2, ...; elsewhere: the one to rank 0
 };
 
 // A random number other than 0.
@@ -31,7 +31,7 @@ JoinResult accept_all_ranks(const Place& place, const Options& options,
 
 // For a rank 0 that cannot join: tells the ranks that come by `until`, and returns when all have
 // been told. If another rank failed earlier, returns the cause of that rank.
-engine::Failure refuse_all(const Place& place, const Options& options,
-                           const engine::Failure& failure, base::TimePoint until);
+operation::Failure refuse_all(const Place& place, const Options& options,
+                              const operation::Failure& failure, base::TimePoint until);
 
 }  // namespace rondo::rendezvous

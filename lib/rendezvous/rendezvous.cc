@@ -10,10 +10,10 @@
 
 #include "base/interruption.h"
 #include "lib/control/hub_and_spoke.h"
-#include "lib/reachability.h"
 #include "lib/rendezvous/joiner.h"
 #include "lib/rendezvous/meeting.h"
 #include "lib/rendezvous/rank_zero.h"
+#include "lib/settings/reachability.h"
 
 namespace rondo::rendezvous {
 
@@ -48,11 +48,11 @@ JoinResult join_or_give_up(const Place& place, const Options& options,
 }  // namespace
 
 Joined join(const Place& place, const Options& options, const transports::Blob& record) {
-  if (record.size() > most_record_bytes)
-    throw Error(Errc::invalid_argument, "the record of rank " + std::to_string(place.rank) +
-                                            " has " + std::to_string(record.size()) +
-                                            " bytes: at most " + std::to_string(most_record_bytes) +
-                                            " are possible");
+  if (record.size() > wire::most_record_bytes)
+    throw Error(Errc::invalid_argument,
+                "the record of rank " + std::to_string(place.rank) + " has " +
+                    std::to_string(record.size()) + " bytes: at most " +
+                    std::to_string(wire::most_record_bytes) + " are possible");
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
   // Threads that join at the same time would take each other's ranks.
   std::unique_lock<std::timed_mutex> turn;
@@ -76,7 +76,7 @@ namespace {
 // A filter with a mistake cannot say where to listen: listen as if there was none.
 Options without_bad_filter(Options options) {
   try {
-    lib::describe_interfaces(options.interfaces);
+    settings::describe_interfaces(options.interfaces);
   } catch (const Error&) {
     options.interfaces.clear();
   }
@@ -85,18 +85,18 @@ Options without_bad_filter(Options options) {
 
 }  // namespace
 
-engine::Failure fail_to_join(const Place& place, const Options& options,
-                             const engine::Failure& failure) {
+operation::Failure fail_to_join(const Place& place, const Options& options,
+                                const operation::Failure& failure) {
   // The groups of a split report failures over the parent instead.
   if (place.size == 1 || !place.group.empty()) return failure;
-  engine::Failure told{
+  operation::Failure told{
       failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
   const base::TimePoint until =
       std::min(place.deadline, base::after(base::Clock::now(), failure_grace));
   try {
     Place hasty = place;
     hasty.deadline = until;
-    if (place.by_launcher != ExchangeKind::none && !place.meeting)
+    if (place.by_launcher != settings::ExchangeKind::none && !place.meeting)
       meet_by_launcher(hasty, without_bad_filter(options));
     if (place.rank == 0) return refuse_all(hasty, without_bad_filter(options), told, until);
     return report_to_rank_zero(hasty, options, told);

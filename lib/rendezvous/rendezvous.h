@@ -15,9 +15,9 @@
 
 #include "base/cores.h"
 #include "base/handshake.h"
-#include "collectives/engine/failure.h"
+#include "collectives/operation/failure.h"
 #include "lib/control/control.h"
-#include "lib/rendezvous/exchange.h"
+#include "lib/settings/exchange.h"
 #include "transports/transport.h"
 
 namespace rondo::rendezvous {
@@ -42,7 +42,7 @@ struct Place {
   bool this_host_only = false;  // other hosts cannot know the secret
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
   // Not none: the launcher carries address and secret, and meet_by_launcher() fills them in.
-  ExchangeKind by_launcher = ExchangeKind::none;
+  settings::ExchangeKind by_launcher = settings::ExchangeKind::none;
   std::shared_ptr<Meeting> meeting;
   // The planner's constants of the parent, for a split.
   std::optional<PlanConstants> constants;
@@ -85,8 +85,8 @@ Joined join(const Place& place, const Options& options, const transports::Blob& 
 // For a rank that cannot join. Tells the others at the rendezvous, so that they end at once.
 // Returns the cause that all ranks get: "rank 2 cannot take part: WHY". Takes failure_grace at
 // most.
-engine::Failure fail_to_join(const Place& place, const Options& options,
-                             const engine::Failure& failure);
+operation::Failure fail_to_join(const Place& place, const Options& options,
+                                const operation::Failure& failure);
 inline constexpr milliseconds failure_grace{5'000};
 
 }  // namespace rondo::rendezvous

@@ -20,7 +20,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/text.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::rendezvous {
 namespace {

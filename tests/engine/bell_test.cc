@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/engine/bell.h"
+#include "collectives/operation/bell.h"
 
 #include <thread>
 
 #include "catch.h"
 #include "collectives/engine/alarm.h"
 
-namespace rondo::engine {
+namespace rondo::operation {
 
 TEST_CASE("an alarm rings once, at the time that was set last", "[driver]") {
   Alarm alarm;
@@ -66,4 +66,4 @@ TEST_CASE("drivers that sleep on one bell all wake", "[driver]") {
   other.join();
 }
 
-}  // namespace rondo::engine
+}  // namespace rondo::operation

@@ -36,10 +36,10 @@ mem::MemFaults with_windows() {
 
 // Hears of failures and gives no verdict, as while the control plane has not answered yet.
 struct Silent : engine::EngineObserver {
-  void failure(const engine::Failure&) override {}
+  void failure(const operation::Failure&) override {}
   void stalled(Priority, std::uint64_t) override {}
   void slow(Priority, std::uint64_t, nanoseconds) override {}
-  void late(const engine::LateReport&) override {}
+  void late(const operation::LateReport&) override {}
   void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
 };
 
@@ -421,7 +421,7 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
 // 0 then sees both in one pass.
 TEST_CASE("a rank that sees a failure finishes nothing more in the same pass") {
   struct Judge final : Silent {
-    void failure(const engine::Failure& failure) override { engine->fail(failure); }
+    void failure(const operation::Failure& failure) override { engine->fail(failure); }
     engine::Engine* engine = nullptr;
   } judge;
   std::promise<void> held, go;

@@ -17,7 +17,7 @@ namespace {
 // Work that never moves. The deadline of its only operation passes while a pass runs.
 class LateWork final : public engine::Driven {
  public:
-  explicit LateWork(engine::Operation& operation) : operation_(operation) {}
+  explicit LateWork(operation::Operation& operation) : operation_(operation) {}
 
   bool pass() override {
     // The driver counts from the first pass that moves nothing. This outlasts all of its spinning.
@@ -30,11 +30,11 @@ class LateWork final : public engine::Driven {
   base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
   void deliver() override {}
   bool pending() const noexcept override {
-    return operation_.state() == engine::Operation::State::running;
+    return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
   bool shares_core() override { return false; }
-  bool prepare_sleep(engine::WakeDescriptors&) override {
+  bool prepare_sleep(operation::WakeDescriptors&) override {
     ++sleeps;
     return false;
   }
@@ -42,14 +42,14 @@ class LateWork final : public engine::Driven {
   int passes = 0, sleeps = 0;
 
  private:
-  engine::Operation& operation_;
+  operation::Operation& operation_;
 };
 
 // Work that never moves, beside which another thread starts an operation when the lock is released
 // after the second pass. It looks whether a pass comes before the next sleep.
 class WorkBesideAStart final : public engine::Driven {
  public:
-  explicit WorkBesideAStart(engine::Operation& operation) : operation_(operation) {}
+  explicit WorkBesideAStart(operation::Operation& operation) : operation_(operation) {}
 
   bool pass() override {
     ++passes_;
@@ -64,11 +64,11 @@ class WorkBesideAStart final : public engine::Driven {
     driver->operation_started({true, moves, false});
   }
   bool pending() const noexcept override {
-    return operation_.state() == engine::Operation::State::running;
+    return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
   bool shares_core() override { return false; }
-  bool prepare_sleep(engine::WakeDescriptors&) override {
+  bool prepare_sleep(operation::WakeDescriptors&) override {
     if (!started_) return false;
     passes_before_sleep = passes_;
     operation_.fail(Errc::aborted, {});
@@ -80,7 +80,7 @@ class WorkBesideAStart final : public engine::Driven {
   int passes_before_sleep = 0;
 
  private:
-  engine::Operation& operation_;
+  operation::Operation& operation_;
   int passes_ = 0;
   bool started_ = false;
 };
@@ -88,7 +88,7 @@ class WorkBesideAStart final : public engine::Driven {
 // Work that never moves, and whose operation ends after some sleeps of a millisecond.
 class QuietWork final : public engine::Driven {
  public:
-  explicit QuietWork(engine::Operation& operation) : operation_(operation) {}
+  explicit QuietWork(operation::Operation& operation) : operation_(operation) {}
 
   bool pass() override {
     if (sleeps > 0) ++passes;
@@ -102,11 +102,11 @@ class QuietWork final : public engine::Driven {
   }
   void deliver() override {}
   bool pending() const noexcept override {
-    return operation_.state() == engine::Operation::State::running;
+    return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
   bool shares_core() override { return false; }
-  bool prepare_sleep(engine::WakeDescriptors&) override {
+  bool prepare_sleep(operation::WakeDescriptors&) override {
     ++sleeps;
     return true;
   }
@@ -115,13 +115,13 @@ class QuietWork final : public engine::Driven {
   int passes = 0, sleeps = 0;
 
  private:
-  engine::Operation& operation_;
+  operation::Operation& operation_;
 };
 
 // Work that moves something in every pass, until the driver has looked at the time twice.
 class BusyWork final : public engine::Driven {
  public:
-  explicit BusyWork(engine::Operation& operation) : operation_(operation) {}
+  explicit BusyWork(operation::Operation& operation) : operation_(operation) {}
 
   bool pass() override {
     ++passes;
@@ -135,12 +135,12 @@ class BusyWork final : public engine::Driven {
   bool pending() const noexcept override { return looks < 2; }
   void pausing() noexcept override {}
   bool shares_core() override { return false; }
-  bool prepare_sleep(engine::WakeDescriptors&) override { return false; }
+  bool prepare_sleep(operation::WakeDescriptors&) override { return false; }
 
   int passes = 0, looks = 0;
 
  private:
-  engine::Operation& operation_;
+  operation::Operation& operation_;
 };
 
 // Work that is pending until its next pass.
@@ -157,7 +157,7 @@ class WorkOfOnePass final : public engine::Driven {
   bool pending() const noexcept override { return pending_; }
   void pausing() noexcept override {}
   bool shares_core() override { return false; }
-  bool prepare_sleep(engine::WakeDescriptors&) override { return true; }
+  bool prepare_sleep(operation::WakeDescriptors&) override { return true; }
 
   void start() {
     pending_ = true;
@@ -183,7 +183,7 @@ class WorkThatLasts final : public engine::Driven {
   bool pending() const noexcept override { return pending_; }
   void pausing() noexcept override {}
   bool shares_core() override { return false; }
-  bool prepare_sleep(engine::WakeDescriptors&) override {
+  bool prepare_sleep(operation::WakeDescriptors&) override {
     ++sleeps;
     return true;
   }
@@ -239,10 +239,11 @@ class Waited {
 
  private:
   engine::Engine engine_{{}, {nullptr}, {}, nullptr};  // only what the operation refers to
-  const std::shared_ptr<engine::OperationPool> pool_ = std::make_shared<engine::OperationPool>();
+  const std::shared_ptr<operation::OperationPool> pool_ =
+      std::make_shared<operation::OperationPool>();
 
  public:
-  const engine::Taken<point::MessageOperation> operation{
+  const operation::Taken<point::MessageOperation> operation{
       new point::MessageOperation(engine_, pool_)};
 };
 

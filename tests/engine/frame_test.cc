@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/engine/frame.h"
+#include "collectives/operation/frame.h"
 
 #include <cmath>
 #include <limits>
@@ -10,8 +10,8 @@ using namespace rondo;
 
 namespace {
 
-engine::Frame example() {
-  engine::Frame frame;
+operation::Frame example() {
+  operation::Frame frame;
   frame.signature = {Collective::reduce,
                      DType::bf16,
                      ReduceOp::max,
@@ -31,40 +31,40 @@ engine::Frame example() {
 }  // namespace
 
 TEST_CASE("a frame header keeps every field") {
-  const auto back = engine::decode(engine::encode(example()));
+  const auto back = operation::decode(operation::encode(example()));
   REQUIRE(back.has_value());
   CHECK(*back == example());
 }
 
 TEST_CASE("a header with any one bit flipped is refused") {
-  const transports::HeaderBytes right = engine::encode(example());
+  const transports::HeaderBytes right = operation::encode(example());
   for (std::size_t bit = 0; bit < right.size() * 8; ++bit) {
     transports::HeaderBytes wrong = right;
     wrong[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
     INFO("bit " << bit);
-    CHECK_FALSE(engine::decode(wrong).has_value());
+    CHECK_FALSE(operation::decode(wrong).has_value());
   }
 }
 
 TEST_CASE("a sealed header with a value outside its enum is refused") {
   for (const std::size_t field : {4, 5, 6, 7}) {
-    transports::HeaderBytes bytes = engine::encode(example());
+    transports::HeaderBytes bytes = operation::encode(example());
     bytes[field] = std::byte{200};
-    engine::seal(bytes);
+    operation::seal(bytes);
     INFO("byte " << field);
-    CHECK_FALSE(engine::decode(bytes).has_value());
+    CHECK_FALSE(operation::decode(bytes).has_value());
   }
 }
 
 TEST_CASE("only sums and means of floats carry a scale of the input, and none that is not finite") {
   const auto decodes = [](DType type, ReduceOp op, double scale,
                           Collective operation = Collective::reduce) {
-    engine::Frame frame = example();
+    operation::Frame frame = example();
     frame.signature.operation = operation;
     frame.signature.type = type;
     frame.signature.op = op;
     frame.input_scale = scale;
-    const auto back = engine::decode(engine::encode(frame));
+    const auto back = operation::decode(operation::encode(frame));
     return back && *back == frame;
   };
   for (const double scale : {1.0, 0.1, -3e38, 0.0, 1.2e-38}) {

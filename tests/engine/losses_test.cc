@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/engine/losses.h"
+#include "collectives/operation/losses.h"
 
 #include "catch.h"
 
 using namespace rondo;
-using engine::Losses;
+using operation::Losses;
 
 namespace {
 

@@ -2,7 +2,7 @@
 //
 // Runs one operation on one rank by hand, and checks which frames it is ready for, now and some
 // places later.
-#include "collectives/engine/run.h"
+#include "collectives/operation/run.h"
 
 #include <vector>
 
@@ -36,11 +36,11 @@ struct OneRank {
     }
     run.received(peer(rank));
   }
-  engine::FramePlace start(int rank) {
+  operation::FramePlace start(int rank) {
     REQUIRE(run.sendable(peer(rank)));
     return run.send_started(peer(rank));
   }
-  void finish(const engine::FramePlace& place) {
+  void finish(const operation::FramePlace& place) {
     run.payload_released(place);
     run.send_finished(place);
   }
@@ -55,8 +55,8 @@ struct OneRank {
 
   std::vector<float> in, out;
   schedules::Program program;
-  engine::Run::Room room;
-  engine::Run run;
+  operation::Run::Room room;
+  operation::Run run;
 };
 
 constexpr std::optional<std::ptrdiff_t> must_wait = std::nullopt;
@@ -102,7 +102,7 @@ TEST_CASE("a frame ahead waits for the steps of its slice and for links that rea
     CHECK(rank.where(2, 3) == must_wait);
 
     // While the link reads slice 0 of the input, slice 0 of the output may come.
-    const engine::FramePlace first = rank.start(1);
+    const operation::FramePlace first = rank.start(1);
     CHECK(rank.where(2, 2) == (in_place ? must_wait : std::optional<std::ptrdiff_t>(0)));
     rank.run.payload_released(first);
     CHECK(rank.where(2, 2) == 0);
@@ -112,7 +112,7 @@ TEST_CASE("a frame ahead waits for the steps of its slice and for links that rea
     rank.take(2);
     CHECK(rank.where(2, 0) == borrowed);
     CHECK(rank.where(2, 2) == must_wait);
-    const engine::FramePlace sum = rank.start(1);
+    const operation::FramePlace sum = rank.start(1);
     CHECK(rank.where(2, 2) == must_wait);
     rank.run.payload_released(sum);
     CHECK(rank.where(2, 2) == 2 * slice);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a lane gives to its links. The test plays the link and the peer.
-#include "collectives/engine/scheduled_lane.h"
+#include "collectives/lanes/scheduled_lane.h"
 
 #include <string>
 #include <utility>
@@ -19,20 +19,20 @@ namespace {
 class PlayedLink final : public transports::Link {
  public:
   transports::Send answer = transports::Send::full;
-  engine::Frame last;  // what the last call of send() was given
+  operation::Frame last;  // what the last call of send() was given
 
   int peer() const noexcept override { return 1; }
   transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte>,
                         std::uint64_t) override {
-    last = engine::decode(header).value();
+    last = operation::decode(header).value();
     return answer;
   }
   std::string describe() const override { return "the played rank"; }
 };
 
 // Rank 0 of 2, which sends its block of an all_gather in two segments. Rank 1 is played.
-struct Sender final : engine::OwnerHost {
+struct Sender final : operation::OwnerHost {
   void enqueued() override {}
   Sender() {
     const schedules::Call call =
@@ -48,8 +48,8 @@ struct Sender final : engine::OwnerHost {
   }
 
   transports::Link& link(int, transports::Lane) override { return rank_1; }
-  void finished(engine::Operation&) override {}
-  void suspect(engine::Failure failure) override { suspicion = std::move(failure); }
+  void finished(operation::Operation&) override {}
+  void suspect(operation::Failure failure) override { suspicion = std::move(failure); }
 
   // Frames are sent from the output, which has a copy of the block.
   static constexpr std::size_t segment = 64;  // elements, as make_call() cuts them
@@ -59,15 +59,16 @@ struct Sender final : engine::OwnerHost {
 
   std::vector<float> in = std::vector<float>(2 * segment, 1), out = std::vector<float>(4 * segment);
   schedules::Program program{Collective::all_gather, schedules::Algorithm::ring, 0, 0, 2, 2};
-  engine::Run::Room room;
+  operation::Run::Room room;
   engine::Engine engine{{}, {nullptr}, {}, nullptr};  // only what operations refer to
-  std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
-  engine::Taken<engine::ScheduledOperation> operation{new engine::ScheduledOperation(engine, pool)};
-  engine::LaneCalls calls{0, transports::Lane::bulk};
+  std::shared_ptr<operation::OperationPool> pool = std::make_shared<operation::OperationPool>();
+  operation::Taken<operation::ScheduledOperation> operation{
+      new operation::ScheduledOperation(engine, pool)};
+  operation::LaneCalls calls{0, transports::Lane::bulk};
   PlayedLink rank_1;
-  engine::Failure suspicion;
+  operation::Failure suspicion;
   std::string expected_suspicion;
-  engine::ScheduledLane lane{{0, 2, true}, calls, *this};
+  lanes::ScheduledLane lane{{0, 2, true}, calls, *this};
 };
 
 }  // namespace
@@ -92,14 +93,14 @@ TEST_CASE("the checksum of a frame is computed once, however often the link has 
 // A link may show the header again while there is no room for its payload.
 TEST_CASE("the first header of a peer tells that it has called, however often it is shown") {
   Sender sender;
-  const engine::Operation& operation = *sender.operation;
-  const engine::Standing before = sender.lane.standing(operation, true);
+  const operation::Operation& operation = *sender.operation;
+  const operation::Standing before = sender.lane.standing(operation, true);
   CHECK(before.cause == WaitCause::ranks);
   CHECK(before.only == 1);
   CHECK(before.warns);
   CHECK(sender.lane.standing(operation, false).only == -1);
   const transports::HeaderBytes header =
-      engine::encode({sender.operation->signature, operation.number, 0, 0});
+      operation::encode({sender.operation->signature, operation.number, 0, 0});
   for (int shown = 0; shown < 3; ++shown) {
     CHECK(sender.lane.arrived(sender.rank_1, header) == transports::Header::accept);
     CHECK(sender.lane.standing(operation, true).cause == WaitCause::transfer);
@@ -110,7 +111,7 @@ TEST_CASE("a frame of another segment or place is refused") {
   const std::uint16_t segment = GENERATE(0, 1), frame = GENERATE(0, 1);
   Sender sender;
   const transports::HeaderBytes header =
-      engine::encode({sender.operation->signature, sender.operation->number, segment, frame});
+      operation::encode({sender.operation->signature, sender.operation->number, segment, frame});
   const bool next = segment == 0 && frame == 0;
   CHECK(sender.lane.arrived(sender.rank_1, header) ==
         (next ? transports::Header::accept : transports::Header::refuse));

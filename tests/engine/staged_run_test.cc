@@ -10,12 +10,12 @@
 
 #include "base/traits.h"
 #include "catch.h"
-#include "collectives/engine/run.h"
+#include "collectives/operation/run.h"
 #include "collectives/schedules/algorithms.h"
 #include "support/draw.h"
 
 using namespace rondo;
-using engine::Run;
+using operation::Run;
 using schedules::Algorithm;
 
 namespace {

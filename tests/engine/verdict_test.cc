@@ -4,8 +4,8 @@
 #include "catch.h"
 
 using namespace rondo;
-using engine::Failure;
 using engine::Verdict;
+using operation::Failure;
 
 namespace {
 
@@ -13,7 +13,7 @@ struct Heard final : engine::EngineObserver {
   void failure(const Failure& failure) override { causes.push_back(failure.cause); }
   void stalled(Priority, std::uint64_t) override {}
   void slow(Priority, std::uint64_t, nanoseconds) override {}
-  void late(const engine::LateReport&) override {}
+  void late(const operation::LateReport&) override {}
   void deadline(Priority lane, std::uint64_t number, nanoseconds,
                 const std::string& view) override {
     causes.push_back((lane == Priority::urgent ? "urgent " : "") + std::to_string(number) + view);

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a Watch counts for the looks and events that it is given. The test plays the owner.
-#include "collectives/engine/watch.h"
+#include "collectives/operation/watch.h"
 
 #include <memory>
 
 #include "catch.h"
 #include "cluster.h"
 #include "collectives/engine/engine.h"
-#include "collectives/engine/owner.h"
+#include "collectives/operation/owner.h"
 
 using namespace rondo;
-using engine::Standing;
+using operation::Standing;
 
 namespace {
 
-struct PlayedOwner final : engine::OperationOwner {
+struct PlayedOwner final : operation::OperationOwner {
   bool advance() override { return false; }
   void clear() noexcept override {}
-  Standing standing(const engine::Operation&, bool wants_only) override {
+  Standing standing(const operation::Operation&, bool wants_only) override {
     if (!wants_only) return {answer.cause};
     return answer;
   }
-  void append_awaited(const engine::Operation&, engine::Awaited&) const override {}
-  std::string late_text(const engine::Operation&) const override { return {}; }
-  engine::Traffic traffic() const noexcept override { return {}; }
+  void append_awaited(const operation::Operation&, operation::Awaited&) const override {}
+  std::string late_text(const operation::Operation&) const override { return {}; }
+  operation::Traffic traffic() const noexcept override { return {}; }
   Standing answer;
 };
 
@@ -47,8 +47,8 @@ struct Watched {
   }
   nanoseconds waited(WaitCause cause) const { return watch.waited(cause); }
   // A call whose last rank comes at least so long after the others.
-  std::optional<engine::LateReport> late_call(nanoseconds late, const Standing& last = only_2,
-                                              nanoseconds before = {}) {
+  std::optional<operation::LateReport> late_call(nanoseconds late, const Standing& last = only_2,
+                                                 nanoseconds before = {}) {
     call();
     const base::TimePoint now = base::Clock::now();
     look(many, now - late - before);
@@ -56,7 +56,7 @@ struct Watched {
     watch.heard_all(*operation);
     return watch.ended(*operation);
   }
-  std::optional<engine::LateReport> quick_call() {
+  std::optional<operation::LateReport> quick_call() {
     call();
     return watch.ended(*operation);
   }
@@ -64,10 +64,11 @@ struct Watched {
   PlayedOwner owner;
   std::vector<float> in = std::vector<float>(4), out = std::vector<float>(12);
   engine::Engine engine{{}, {nullptr}, {}, nullptr};  // only what operations refer to
-  std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
-  engine::Taken<engine::ScheduledOperation> operation{new engine::ScheduledOperation(engine, pool)};
-  engine::TagCounts tags;
-  engine::Watch watch{3, &tags};
+  std::shared_ptr<operation::OperationPool> pool = std::make_shared<operation::OperationPool>();
+  operation::Taken<operation::ScheduledOperation> operation{
+      new operation::ScheduledOperation(engine, pool)};
+  operation::TagCounts tags;
+  operation::Watch watch{3, &tags};
   std::uint64_t number = 0;
 };
 
@@ -133,7 +134,7 @@ TEST_CASE("a rank that is late in more than 90 of 100 calls is told, once a minu
   const int late = GENERATE(90, 91);
   // The first call is so late that the others need not last long.
   CHECK_FALSE(w.late_call(std::chrono::seconds{6}));
-  std::optional<engine::LateReport> report;
+  std::optional<operation::LateReport> report;
   for (int i = 1; i < 100; ++i) {
     CHECK_FALSE(report);
     report = i < late ? w.late_call(milliseconds{5}) : w.quick_call();
@@ -173,7 +174,7 @@ TEST_CASE("a rank is not told when ranks are late in turn, or another one tells"
 }
 
 TEST_CASE("the first 32 tags have an entry each", "[watch]") {
-  engine::TagCounts tags;
+  operation::TagCounts tags;
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < 40; ++i) {
       char tag[32] = {};

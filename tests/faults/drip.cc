@@ -13,7 +13,7 @@
 
 #include "base/handshake.h"
 #include "base/process.h"
-#include "collectives/engine/frame.h"
+#include "collectives/operation/frame.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "transports/connect/address.h"
@@ -26,13 +26,13 @@ using namespace rondo;
 // Reports that this rank is in the middle of its first operation.
 class Busy final : public control::ControlClient {
  public:
-  engine::RankStatus status() override {
-    engine::RankStatus status;
+  operation::RankStatus status() override {
+    operation::RankStatus status;
     status.lanes[0].started = 1;
     status.lanes[0].current = "all_reduce #1 (1000 f32 sum)";
     return status;
   }
-  void failed(const engine::Failure&) override {}
+  void failed(const operation::Failure&) override {}
   void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
 };
 
@@ -85,7 +85,7 @@ int main() {
   shake_hands(socket, place, joined.job);
   std::printf("ready %s\n", transport.describe().c_str());
   std::fflush(stdout);
-  const transports::HeaderBytes header = engine::encode(engine::Frame{});
+  const transports::HeaderBytes header = operation::encode(operation::Frame{});
   for (const std::byte& next : header) {
     boost::asio::write(socket, boost::asio::buffer(&next, 1));
     pollfd input{STDIN_FILENO, POLLIN, 0};

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "lib/control/culprits.h"
-#include "lib/control/messages.h"
+#include "lib/wire/messages.h"
 
 using namespace rondo;
 
@@ -17,15 +17,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   if (bytes < 2) return 0;
   const auto payload = std::as_bytes(std::span(data, bytes)).subspan(2);
   const auto type = static_cast<std::uint16_t>(data[0] | data[1] << 8);
-  const auto message = control::decode(type, payload);
+  const auto message = wire::decode(type, payload);
   if (!message) return 0;
-  const auto frame = control::encode(*message);
-  if (frame.size() > rendezvous::most_payload_bytes + 8) std::abort();
-  const auto again = control::decode(type, std::span(frame).subspan(8));
-  if (!again || control::encode(*again) != frame) std::abort();
+  const auto frame = wire::encode(*message);
+  if (frame.size() > wire::most_payload_bytes + 8) std::abort();
+  const auto again = wire::decode(type, std::span(frame).subspan(8));
+  if (!again || wire::encode(*again) != frame) std::abort();
 
-  if (const auto* status = std::get_if<control::StatusMessage>(&*message)) {
-    const control::DeadlineMessage deadline{Priority::bulk, status->query, 1, ""};
+  if (const auto* status = std::get_if<wire::StatusMessage>(&*message)) {
+    const wire::DeadlineMessage deadline{Priority::bulk, status->query, 1, ""};
     const std::vector<control::Standing> standings(
         3, {control::Standing::State::answered, true, status->status});
     if (control::find_culprits(deadline, 1, standings).cause.empty()) std::abort();

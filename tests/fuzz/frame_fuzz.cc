@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "collectives/engine/frame.h"
+#include "collectives/operation/frame.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   rondo::transports::HeaderBytes bytes{};
@@ -13,17 +13,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
               bytes.begin());
   // Half of the inputs get a correct magic and checksum, so that the other fields are decoded too.
   if (size != 0 && data[size - 1] % 2 == 0) {
-    rondo::engine::Frame frame;
+    rondo::operation::Frame frame;
     frame.number = size;
     frame.signature.operation = rondo::Collective::all_reduce;
     frame.signature.type = rondo::DType::f32;
-    const rondo::transports::HeaderBytes right = rondo::engine::encode(frame);
+    const rondo::transports::HeaderBytes right = rondo::operation::encode(frame);
     // Half of these are sums of f32, which may carry a scale of the input.
     std::copy_n(right.begin(), data[0] % 2 == 0 ? 4 : 7, bytes.begin());
-    rondo::engine::seal(bytes);
+    rondo::operation::seal(bytes);
   }
-  if (const auto frame = rondo::engine::decode(bytes)) {
-    if (rondo::engine::encode(*frame) != bytes) std::abort();
+  if (const auto frame = rondo::operation::decode(bytes)) {
+    if (rondo::operation::encode(*frame) != bytes) std::abort();
     if (frame->input_scale != 1 &&
         !(rondo::schedules::sums_floats(frame->signature) &&
           rondo::schedules::is_input_scale(frame->signature.type, frame->input_scale)))

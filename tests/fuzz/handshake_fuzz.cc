@@ -12,7 +12,7 @@
 
 #include "base/handshake.h"
 #include "lib/rendezvous/announcement.h"
-#include "lib/rendezvous/url.h"
+#include "lib/settings/url.h"
 
 using namespace rondo;
 
@@ -61,6 +61,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     if (!again || again->job != announcement->job || again->addresses != announcement->addresses)
       std::abort();
   }
-  may_refuse([&] { rendezvous::parse_rendezvous(text, "fuzz"); });
+  may_refuse([&] { settings::parse_rendezvous(text, "fuzz"); });
   return 0;
 }

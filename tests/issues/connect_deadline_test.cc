@@ -15,8 +15,8 @@
 #include "lib/connect.h"
 #include "lib/played_rank.h"
 #include "lib/record.h"
-#include "lib/rendezvous/name_lookup.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
+#include "lib/wire/name_lookup.h"
 #include "transports/shm/shm.h"
 
 using namespace rondo;
@@ -96,14 +96,14 @@ TEST_CASE("joining and sharing memory have one deadline together", "[deadline]")
     lib::TransportList listening;
     listening.push_back(
         shm::make_shm({.rank = 1, .size = 2, .secret = "secret", .host = base::host_identity()}));
-    rendezvous::Stream stranger = connected(port);
-    rendezvous::wait_for(stranger.descriptor(), POLLIN, base::after(start, milliseconds{30'000}));
+    wire::Stream stranger = connected(port);
+    wire::wait_for(stranger.descriptor(), POLLIN, base::after(start, milliseconds{30'000}));
     stranger.read();
     if (!stranger.ended()) return std::string("the stranger was not turned away");
     Options same = with_deadline(limit);
     same.transports = {"shm"};
-    const transports::Blob record = lib::write_record(lib::with_environment(same), {}, listening,
-                                                      lib::CostSource::defaults, {});
+    const transports::Blob record = lib::write_record(settings::with_environment(same), {},
+                                                      listening, lib::CostSource::defaults, {});
     const Outcome joined =
         join_one(place_of(1, 2, url, "secret"), with_deadline(milliseconds{60'000}), record);
     if (!joined.joined) return joined.message;
@@ -140,7 +140,6 @@ TEST_CASE("a name that resolves slowly is given up at the deadline", "[deadline]
   const std::uint64_t one = 1;
   REQUIRE(::write(gate(), &one, sizeof one) == sizeof one);
   std::string why;
-  CHECK(rendezvous::resolve(slow_name, port, base::after(base::Clock::now(), milliseconds{30'000}),
-                            why)
+  CHECK(wire::resolve(slow_name, port, base::after(base::Clock::now(), milliseconds{30'000}), why)
             .size() == 1);
 }

@@ -14,7 +14,7 @@
 #include "forked_ranks.h"
 #include "lib/needs.h"
 #include "lib/ranks.h"
-#include "lib/reachability.h"
+#include "lib/settings/reachability.h"
 #include "support/ranks.h"
 
 using namespace rondo;
@@ -165,7 +165,7 @@ TEST_CASE("a link that takes the last descriptor is no shortage", "[descriptors]
       const Buffer message{&value, 1, DType::f32};
       (rank == 0 ? c.receive(message, 1) : c.send(message, 0)).wait();
       // A shortage is reported after 5 s.
-      rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{6'500}));
+      wire::pause_until(base::after(base::Clock::now(), milliseconds{6'500}));
     }
     OpOptions urgent;
     urgent.priority = Priority::urgent;
@@ -179,7 +179,7 @@ namespace {
 
 void check_descriptors(Over over, int rdma_devices) {
   constexpr int size = 4;
-  const auto interfaces = lib::describe_interfaces({});
+  const auto interfaces = settings::describe_interfaces({});
   const auto loopback = std::ranges::count_if(interfaces, &InterfaceInfo::loopback);
   std::size_t idle = 0, most = 0, idle_told = 0, most_told = 0;
   for (int rank = 0; rank < size; ++rank) {
@@ -201,7 +201,7 @@ void check_descriptors(Over over, int rdma_devices) {
     const base::TimePoint until = base::after(base::Clock::now(), std::chrono::seconds{20});
     std::size_t had = lib::open_descriptors() - before;
     for (; had > told && base::Clock::now() < until; had = lib::open_descriptors() - before)
-      rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{5}));
+      wire::pause_until(base::after(base::Clock::now(), milliseconds{5}));
     return had;
   };
   std::barrier all(size);
@@ -243,7 +243,7 @@ TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]")
 
 // Needs a device: tests/vm runs it in a guest.
 TEST_CASE("a communicator over rdma takes the descriptors that are told", "[.rdma]") {
-  const std::size_t devices = lib::count_rdma_devices();
+  const std::size_t devices = settings::count_rdma_devices();
   REQUIRE(devices > 0);
   check_descriptors(Over::rdma, static_cast<int>(devices));
 }

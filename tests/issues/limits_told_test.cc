@@ -15,7 +15,7 @@ TEST_CASE("only a port in use is to be replaced by another", "[limits]") {
   const std::uint16_t port = free_port();
   const std::string url = "tcp://127.0.0.1:" + std::to_string(port);
   {
-    const auto listener = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+    const auto listener = wire::listen_on(wire::loopback_address(port), 0, 0);
     CHECK_THAT(join_one(place_of(0, 2, url), Options{}, {}).message,
                Contains("take another port, the same on all ranks: RONDO_RENDEZVOUS=tcp://HOST"));
   }
@@ -28,7 +28,7 @@ TEST_CASE("only a port in use is to be replaced by another", "[limits]") {
 
 TEST_CASE("a range without a free port is named", "[limits]") {
   const std::uint16_t port = free_port();
-  const auto listener = rendezvous::listen_on(rendezvous::any_address(port), 0, 0);
+  const auto listener = wire::listen_on(wire::any_address(port), 0, 0);
   const Directory directory;
   Options options;
   options.port_first = options.port_last = port;

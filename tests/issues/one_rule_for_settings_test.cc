@@ -9,8 +9,8 @@
 
 #include "../lib/environment_guard.h"
 #include "catch.h"
-#include "lib/settings.h"
-#include "lib/variables.h"
+#include "lib/settings/settings.h"
+#include "lib/settings/variables.h"
 #include "support/ranks.h"
 
 using namespace rondo;
@@ -74,7 +74,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
           "[issues][environment]") {
   const Options defaults = [] {
     const Environment none{};
-    return lib::with_environment({});
+    return settings::with_environment({});
   }();
   CHECK(defaults.deadline == std::chrono::seconds{300});
   CHECK(defaults.connect_deadline == std::chrono::seconds{30});
@@ -103,7 +103,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
                                 {"RONDO_METRICS", "/m.prom"},
                                 {"RONDO_METRICS_PERIOD", "2"},
                                 {"RONDO_METRICS_LABELS", "a=b, c=d"}};
-  const Options variables = lib::with_environment({});
+  const Options variables = settings::with_environment({});
   CHECK(variables.deadline == std::chrono::seconds{5});
   CHECK(variables.connect_deadline == std::chrono::seconds{6});
   CHECK(variables.transports == std::vector<std::string>{"shm"});
@@ -143,7 +143,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
                     .metrics = "/own.prom",
                     .metrics_period = std::chrono::seconds{1},
                     .metrics_labels = {"e=f"}};
-  const Options fields = lib::with_environment(own);
+  const Options fields = settings::with_environment(own);
   CHECK(fields.deadline == own.deadline);
   CHECK(fields.connect_deadline == own.connect_deadline);
   CHECK(fields.transports == own.transports);
@@ -165,9 +165,9 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK_FALSE(fields.checksum);
   // A bad variable does no harm where the program has set the field.
   ::setenv("RONDO_DEADLINE", "soon", 1);
-  CHECK_NOTHROW(lib::with_environment(own));
-  CHECK_THROWS_WITH(lib::with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));
-  CHECK_THROWS_WITH(lib::with_environment({.deadline = std::chrono::seconds{-1}}),
+  CHECK_NOTHROW(settings::with_environment(own));
+  CHECK_THROWS_WITH(settings::with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));
+  CHECK_THROWS_WITH(settings::with_environment({.deadline = std::chrono::seconds{-1}}),
                     Contains("deadline is -1000 ms"));
 }
 
@@ -178,10 +178,10 @@ TEST_CASE("a variable that cannot be read leaves the others their effect",
                                 {"RONDO_PORT_RANGE", "42000-42009"}};
   Options options;
   options.deadline = std::chrono::milliseconds{-1};
-  CHECK_THROWS_WITH(lib::fill_from_environment(options),
+  CHECK_THROWS_WITH(settings::fill_from_environment(options),
                     Contains("deadline is -1 ms, it must be more than 0"));
   CHECK(options.deadline == std::chrono::seconds{20});
-  CHECK(options.connect_deadline == lib::default_connect_deadline);
+  CHECK(options.connect_deadline == settings::default_connect_deadline);
   CHECK(options.port_first == 42000);
   CHECK(options.port_last == 42009);
 }
@@ -258,31 +258,31 @@ TEST_CASE("settings that may differ do not stop anybody", "[issues][environment]
 
 TEST_CASE("what a peer says of its settings is bounded and printable", "[issues][environment]") {
   base::Writer writer;
-  lib::put_settings(writer, {{"RONDO_ALGORITHM", "a\033[2Jb"}});
+  settings::put_settings(writer, {{"RONDO_ALGORITHM", "a\033[2Jb"}});
   const transports::Blob bytes = writer.take();
   base::Reader reader(bytes);
-  CHECK(lib::get_settings(reader) ==
-        lib::Settings{{"RONDO_ALGORITHM", "(a text that cannot be shown)"}});
+  CHECK(settings::get_settings(reader) ==
+        settings::Settings{{"RONDO_ALGORITHM", "(a text that cannot be shown)"}});
   CHECK(reader.ok());
   base::Writer large;
-  lib::put_settings(large, {{"RONDO_ALGORITHM", std::string(257, 'x')}});
+  settings::put_settings(large, {{"RONDO_ALGORITHM", std::string(257, 'x')}});
   const transports::Blob more = large.take();
   base::Reader second(more);
-  lib::get_settings(second);
+  settings::get_settings(second);
   CHECK_FALSE(second.ok());
 }
 
 TEST_CASE("a name that Rondo does not know leads to the nearest that it has",
           "[issues][environment]") {
-  CHECK(lib::nearest_variable("RONDO_TRANSPORTS") == "RONDO_TRANSPORT");
-  CHECK(lib::nearest_variable("RONDO_TRANPORT") == "RONDO_TRANSPORT");
-  CHECK(lib::nearest_variable("RONDO_RNAK") == "RONDO_RANK");
-  CHECK(lib::nearest_variable("RONDO_ALGO") == "");
-  CHECK(lib::nearest_variable("RONDO_SEGMENTBYTES") == "RONDO_SEGMENT_BYTES");
-  CHECK(lib::nearest_variable("RONDO_SOMETHING_ELSE") == "");
-  CHECK(lib::nearest_variable("RONDO_XYZ") == "");
-  CHECK(lib::nearest_variable("RONDO_DEPTH") == "");
+  CHECK(settings::nearest_variable("RONDO_TRANSPORTS") == "RONDO_TRANSPORT");
+  CHECK(settings::nearest_variable("RONDO_TRANPORT") == "RONDO_TRANSPORT");
+  CHECK(settings::nearest_variable("RONDO_RNAK") == "RONDO_RANK");
+  CHECK(settings::nearest_variable("RONDO_ALGO") == "");
+  CHECK(settings::nearest_variable("RONDO_SEGMENTBYTES") == "RONDO_SEGMENT_BYTES");
+  CHECK(settings::nearest_variable("RONDO_SOMETHING_ELSE") == "");
+  CHECK(settings::nearest_variable("RONDO_XYZ") == "");
+  CHECK(settings::nearest_variable("RONDO_DEPTH") == "");
   for (const char* name :
        {"RONDO_RANK", "RONDO_LOCAL_RANK", "RONDO_ISA", "RONDO_LOG", "RONDO_DEPTH"})
-    CHECK(lib::is_variable(name));
+    CHECK(settings::is_variable(name));
 }

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "catch.h"
-#include "lib/control/messages.h"
 #include "lib/parties.h"
+#include "lib/wire/messages.h"
 #include "support/relay.h"
 
 namespace rondo::tests {
@@ -27,7 +27,7 @@ using testing::RelayBytes;
 struct Between {
   explicit Between(Attack attack) {
     const std::uint16_t port = free_port();
-    rendezvous::Endpoint target = rendezvous::loopback_address(port).front();
+    wire::Endpoint target = wire::loopback_address(port).front();
     relay = std::make_unique<Relay>(target, std::move(attack));
     places = {
         place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port), "secret"),
@@ -52,15 +52,15 @@ std::size_t record_frame(int rank) {
 
 std::size_t members_frames() {
   std::size_t all = 0;
-  for (const auto& message : {control::encode(control::MembersMessage{1, 2}),
-                              control::encode(control::MemberMessage{0, record_of(0)}),
-                              control::encode(control::MemberMessage{1, record_of(1)})})
+  for (const auto& message : {wire::encode(wire::MembersMessage{1, 2}),
+                              wire::encode(wire::MemberMessage{0, record_of(0)}),
+                              wire::encode(wire::MemberMessage{1, record_of(1)})})
     all += message.size() + tag;
   return all;
 }
 
 RelayBytes forged_verdict(RelayBytes behind) {
-  RelayBytes all = control::encode(control::VerdictMessage{{Errc::aborted, "rank 0 says so"}});
+  RelayBytes all = wire::encode(wire::VerdictMessage{{Errc::aborted, "rank 0 says so"}});
   all.resize(all.size() + tag);
   all.insert(all.end(), behind.begin(), behind.end());
   return all;
@@ -77,7 +77,7 @@ TEST_CASE("a rank on another host gets tags without being asked") {
   base::FileDescriptor outside;
   std::string why;
   const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
-  while (!rendezvous::connect_to(rendezvous::loopback_address(port).front(), until, why) &&
+  while (!wire::connect_to(wire::loopback_address(port).front(), until, why) &&
          base::Clock::now() < until)
     std::this_thread::yield();
   outside = testing::connect_from_outside(port);
@@ -102,11 +102,11 @@ TEST_CASE("ranks join and leave over a relay that changes nothing") {
 
 TEST_CASE("a relay cannot change what rank 0 says to a rank that joins") {
   // Within the record of rank 0.
-  const std::size_t members = control::encode(control::MembersMessage{1, 2}).size() + tag;
-  Between between({false,
-                   behind_verdict + members +
-                       control::encode(control::MemberMessage{0, record_of(0)}).size() - 1,
-                   1, testing::altered});
+  const std::size_t members = wire::encode(wire::MembersMessage{1, 2}).size() + tag;
+  Between between(
+      {false,
+       behind_verdict + members + wire::encode(wire::MemberMessage{0, record_of(0)}).size() - 1, 1,
+       testing::altered});
   const auto outcomes = between.join();
   REQUIRE_FALSE(outcomes[1].joined);
   CHECK(outcomes[1].code == Errc::authentication);
@@ -133,7 +133,7 @@ TEST_CASE("a relay cannot speak as rank 0 once the ranks have joined") {
   outcomes[1].joined->control->start(one);
   // Rank 0 sends something, and the relay puts its own message in front of it.
   outcomes[0].joined->control->publish(PlanConstants{});
-  const engine::Failure failure = one.wait_for_failure();
+  const operation::Failure failure = one.wait_for_failure();
   CHECK(failure.code == Errc::authentication);
   INFO(failure.cause);
   CHECK(failure.cause.find("rank 0 says so") == std::string::npos);
@@ -144,20 +144,20 @@ TEST_CASE("a relay cannot speak as rank 0 once the ranks have joined") {
 }
 
 TEST_CASE("a relay cannot speak as a rank to rank 0") {
-  Between between({true, behind_proof + record_frame(1), 1, [](RelayBytes behind) {
-                     RelayBytes all =
-                         control::encode(control::ReportMessage{{Errc::aborted, "rank 1 says so"}});
-                     all.resize(all.size() + tag);
-                     all.insert(all.end(), behind.begin(), behind.end());
-                     return all;
-                   }});
+  Between between(
+      {true, behind_proof + record_frame(1), 1, [](RelayBytes behind) {
+         RelayBytes all = wire::encode(wire::ReportMessage{{Errc::aborted, "rank 1 says so"}});
+         all.resize(all.size() + tag);
+         all.insert(all.end(), behind.begin(), behind.end());
+         return all;
+       }});
   auto outcomes = between.join();
   REQUIRE(what_is_wrong(outcomes).empty());
   Listener zero, one;
   outcomes[0].joined->control->start(zero);
   outcomes[1].joined->control->start(one);
   outcomes[1].joined->control->report({Errc::peer_lost, "something true"});
-  const engine::Failure failure = zero.wait_for_failure();
+  const operation::Failure failure = zero.wait_for_failure();
   CHECK(failure.code == Errc::authentication);
   INFO(failure.cause);
   CHECK(failure.cause.find("rank 0 lost rank 1") != std::string::npos);

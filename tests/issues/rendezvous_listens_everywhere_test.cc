@@ -8,8 +8,8 @@
 
 #include "catch.h"
 #include "lib/ranks.h"
-#include "lib/reachability.h"
 #include "lib/rendezvous/listen.h"
+#include "lib/settings/reachability.h"
 
 namespace rondo::tests {
 namespace {
@@ -17,13 +17,13 @@ namespace {
 std::vector<std::string> hosts_of(const rendezvous::Listening& listening) {
   std::vector<std::string> hosts;
   for (const base::FileDescriptor& listener : listening.listeners)
-    hosts.push_back(rendezvous::own_endpoint(listener.get()).host());
+    hosts.push_back(wire::own_endpoint(listener.get()).host());
   return hosts;
 }
 
 // An IPv4 address of this host other than loopback, if it has one.
 std::string other_address() {
-  for (const InterfaceInfo& one : lib::describe_interfaces({}))
+  for (const InterfaceInfo& one : settings::describe_interfaces({}))
     if (!one.loopback && one.chosen && one.address.find(':') == std::string::npos)
       return one.address;
   return {};
@@ -31,7 +31,7 @@ std::string other_address() {
 
 bool all_loopback(const rendezvous::Listening& listening) {
   return std::ranges::all_of(listening.listeners, [](const base::FileDescriptor& listener) {
-    return rendezvous::own_endpoint(listener.get()).is_loopback();
+    return wire::own_endpoint(listener.get()).is_loopback();
   });
 }
 

@@ -66,13 +66,13 @@ struct Lonely {
   void start() { transport->start({transport->address(), transport->address()}, job); }
 
   std::unique_ptr<transports::Transport> transport;
-  rendezvous::Endpoint at;
+  wire::Endpoint at;
 };
 
 base::FileDescriptor connect(const Lonely& rank) {
   std::string why;
   base::FileDescriptor socket =
-      rendezvous::connect_to(rank.at, base::after(base::Clock::now(), milliseconds{20'000}), why);
+      wire::connect_to(rank.at, base::after(base::Clock::now(), milliseconds{20'000}), why);
   INFO(why);
   REQUIRE(socket);
   return socket;
@@ -90,7 +90,7 @@ template <class Bytes>
 std::optional<Bytes> read_exactly(const base::FileDescriptor& socket, base::TimePoint until) {
   Bytes bytes{};
   for (std::size_t have = 0; have < bytes.size();) {
-    if (!rendezvous::wait_for(socket.get(), POLLIN, until)) return std::nullopt;
+    if (!wire::wait_for(socket.get(), POLLIN, until)) return std::nullopt;
     const ssize_t count = ::recv(socket.get(), bytes.data() + have, bytes.size() - have, 0);
     if (count <= 0) return std::nullopt;
     have += static_cast<std::size_t>(count);
@@ -145,15 +145,15 @@ TEST_CASE("strangers at the rendezvous hold a quarter of the descriptors at most
     });
   };
   auto rank0 = rank(0);
-  rendezvous::Stream first = connected(port);
+  wire::Stream first = connected(port);
   REQUIRE(first.descriptor() < 80);
   const FileLimit limit(280);
-  std::vector<rendezvous::Stream> strangers;
+  std::vector<wire::Stream> strangers;
   for (int i = 0; i < 100; ++i) strangers.push_back(connected(port));
   {
     // When this handshake is over, all others have been accepted.
-    const rendezvous::Stream last = welcomed(port, 1, 2, "secret");
-    for (rendezvous::Stream& stranger : strangers) stranger.read();
+    const wire::Stream last = welcomed(port, 1, 2, "secret");
+    for (wire::Stream& stranger : strangers) stranger.read();
     CHECK(std::ranges::count_if(strangers, [](const auto& one) { return !one.ended(); }) <=
           280 / 4);
   }
@@ -250,7 +250,7 @@ TEST_CASE(
   for (const base::FileDescriptor& socket : sockets) {
     if (::connect(socket.get(), rank.at.address(), rank.at.bytes) != 0)
       REQUIRE(errno == EINPROGRESS);
-    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{110}));
+    wire::pause_until(base::after(base::Clock::now(), milliseconds{110}));
   }
   CHECK(shake_hands(sockets.back(), base::after(base::Clock::now(), milliseconds{20'000})) ==
         base::Verdict::welcome);

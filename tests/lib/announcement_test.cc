@@ -83,7 +83,7 @@ TEST_CASE("rank 0 refuses who has read the announcement of another job", "[rende
   while (!found && base::Clock::now() < until) found = board->look(until, why);
   REQUIRE(found);
   const std::string& at = found->addresses.front();
-  rendezvous::Stream stale =
+  wire::Stream stale =
       connected(static_cast<std::uint16_t>(std::stoul(at.substr(at.rfind(':') + 1))));
   CHECK(greet(stale, {base::Purpose::rendezvous, 1, 2, found->job + 1, 0, 0}, "s") ==
         base::Verdict::wrong_job);
@@ -97,8 +97,7 @@ TEST_CASE("what an earlier job left behind harms nobody", "[rendezvous]") {
   const Directory directory;
   const std::string path = directory.path() + "/meet";
   const std::uint16_t port = free_port();
-  const auto foreign =
-      rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);  // never answers
+  const auto foreign = wire::listen_on(wire::loopback_address(port), 0, 0);  // never answers
   const std::string process =
       GENERATE(std::string("gone"), std::string("alive"), std::string("elsewhere"));
   for (const std::uint16_t stale_port : {free_port(), port}) {
@@ -253,17 +252,17 @@ TEST_CASE("ranks meet by the program's store, time and again", "[rendezvous]") {
 // by now.
 TEST_CASE("ranks do not stop at an old address in a store", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+  const auto listeners = wire::listen_on(wire::loopback_address(port), 0, 0);
   MapStore store;
   Options options = with_deadline(milliseconds{20'000});
   options.store = &store;
   store.put("rondo/rendezvous", announcement_of("1.1.1", port));
   auto rank1 = std::async(std::launch::async,
                           [&] { return join_one(place_of(1, 2, "", "s"), options, record_of(1)); });
-  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
-                               base::after(base::Clock::now(), milliseconds{20'000})));
+  REQUIRE(wire::wait_for(listeners.front().get(), POLLIN,
+                         base::after(base::Clock::now(), milliseconds{20'000})));
   {
-    rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+    wire::Stream stream(wire::accept_from(listeners.front().get()));
     base::Acceptor acceptor(0, "another");
     stream.send(acceptor.challenge(receive<base::hello_bytes>(stream)));
     receive<base::proof_bytes>(stream);  // refused
@@ -292,7 +291,7 @@ TEST_CASE("the port range is kept to", "[rendezvous]") {
   const std::string path = directory.path() + "/meet";
   const base::TimePoint until = base::after(base::Clock::now(), milliseconds{10'000});
   while (!std::filesystem::exists(path) && base::Clock::now() < until)
-    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{1}));
+    wire::pause_until(base::after(base::Clock::now(), milliseconds{1}));
   const auto announcement = rendezvous::parse_announcement(read_file(path));
   rank0.get();
   REQUIRE(announcement);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/constants.h"
+#include "lib/wire/constants.h"
 
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ TEST_CASE("constants survive a file", "[constants]") {
   const TextFile file(format_constants(some_constants()));
   CHECK(same(read_constants(file.path()), some_constants()));
   CHECK_FALSE(same(default_constants(), some_constants()));
-  CHECK(lib::is_sane(default_constants()));
+  CHECK(wire::is_sane(default_constants()));
 }
 
 TEST_CASE("a file that holds no constants is refused with what is wrong", "[constants]") {
@@ -90,14 +90,14 @@ TEST_CASE("constants from another rank are checked", "[constants]") {
   PlanConstants costs = some_constants();
   for (const double bad : {-1.0, 1e9, std::nan(""), std::numeric_limits<double>::infinity()}) {
     costs.network.frame_s = bad;
-    CHECK_FALSE(lib::is_sane(costs));
-    CHECK(lib::is_sane(lib::make_sane(costs)));
+    CHECK_FALSE(wire::is_sane(costs));
+    CHECK(wire::is_sane(wire::make_sane(costs)));
   }
   base::Writer writer;
-  lib::put_constants(writer, some_constants());
+  wire::put_constants(writer, some_constants());
   const auto bytes = writer.take();
   base::Reader reader(bytes);
-  CHECK(same(lib::get_constants(reader), some_constants()));
+  CHECK(same(wire::get_constants(reader), some_constants()));
   CHECK((reader.ok() && reader.left() == 0));
 }
 

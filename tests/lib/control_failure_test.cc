@@ -5,7 +5,7 @@
 
 #include "catch.h"
 #include "lib/control/culprits.h"
-#include "lib/control/messages.h"
+#include "lib/wire/messages.h"
 #include "parties.h"
 
 using namespace rondo;
@@ -15,7 +15,7 @@ using Catch::Contains;
 TEST_CASE("a rank that dies is noticed by rank 0 and told to all", "[control]") {
   auto ranks = parties(4);
   ranks[3].control.reset();
-  const engine::Failure failure = ranks[0].wait_for_failure();
+  const operation::Failure failure = ranks[0].wait_for_failure();
   CHECK(failure.code == Errc::peer_lost);
   CHECK_THAT(failure.cause,
              Catch::StartsWith("rank 0 lost rank 3 at 127.0.0.1:") && Contains(": connection "));
@@ -26,7 +26,7 @@ TEST_CASE("when rank 0 dies each rank says so", "[control]") {
   auto ranks = parties(3);
   ranks[0].control.reset();
   for (std::size_t rank : {1u, 2u}) {
-    const engine::Failure failure = ranks[rank].wait_for_failure();
+    const operation::Failure failure = ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::peer_lost);
     CHECK_THAT(failure.cause, Catch::StartsWith("lost rank 0 at 127.0.0.1:") &&
                                   Catch::EndsWith(": its control connection has ended"));
@@ -43,7 +43,7 @@ TEST_CASE("a rank's own cause counts more than the death of rank 0 just before",
     ranks[1].control->report({Errc::aborted, "rank 1 called abort: the loss is NaN"});
     return ranks[1].wait_for_failure();
   };
-  engine::Failure failure = attempt();
+  operation::Failure failure = attempt();
   for (int again = 0; again < 10 && failure.code != Errc::aborted; ++again) failure = attempt();
   CHECK(failure.code == Errc::aborted);
   CHECK_THAT(failure.cause,
@@ -60,7 +60,7 @@ TEST_CASE("a rank that is missed after it has left in order has left, whoever re
   ranks[static_cast<std::size_t>(reporter)].control->report(
       {Errc::peer_lost, "rank 1 lost rank 2 at 127.0.0.1:9: connection reset by peer", 2});
   for (const std::size_t rank : {0u, 1u}) {
-    const engine::Failure failure = ranks[rank].wait_for_failure();
+    const operation::Failure failure = ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::peer_left);
     CHECK(failure.cause ==
           "rank 2 has left: it destroyed its communicator after operation #7 and urgent operation "
@@ -95,9 +95,9 @@ TEST_CASE("rank 0 that comes back takes the cause on which the others have agree
           "[control]") {
   auto half = without_control_of(1, 3);
   std::vector<std::byte> both =
-      control::encode(control::ReportMessage{{Errc::peer_lost, "rank 1 lost rank 2", 2}});
+      wire::encode(wire::ReportMessage{{Errc::peer_lost, "rank 1 lost rank 2", 2}});
   const auto alone =
-      control::encode(control::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}});
+      wire::encode(wire::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}});
   both.insert(both.end(), alone.begin(), alone.end());
   half.streams.front().send(both);
   for (const auto& [rank, party] : half.ranks)
@@ -112,7 +112,7 @@ TEST_CASE("a rank that has not called the operation is named with its last one",
   ranks[static_cast<std::size_t>(reporter == 2 ? 3 : reporter)].control->report_deadline(
       Priority::bulk, 41, milliseconds{5000}, "own view");
   for (const Party& party : ranks) {
-    const engine::Failure failure = party.wait_for_failure();
+    const operation::Failure failure = party.wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK(failure.cause ==
           "rank 2 has not called all_reduce #41 within 5 s; the last operation finished by it is "
@@ -124,8 +124,8 @@ TEST_CASE("a rank that has not called the operation is named with its last one",
 TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[control]") {
   auto ranks = parties(3);
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    engine::RankStatus status = standing(5, 4);
-    engine::LaneStatus& other = status.lanes[1];
+    operation::RankStatus status = standing(5, 4);
+    operation::LaneStatus& other = status.lanes[1];
     other.started = 9;
     other.finished = 8;
     other.current = rank == 2 ? "barrier #9" : "broadcast #9 (8 B f32 from 0)";
@@ -134,7 +134,7 @@ TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[co
   ranks[1].control->report_stall(Priority{}, 5);
   ranks[0].control->report_stall(Priority{}, 6);
   for (const Party& party : ranks) {
-    const engine::Failure failure = party.wait_for_failure();
+    const operation::Failure failure = party.wait_for_failure();
     CHECK(failure.code == Errc::mismatch);
     CHECK(failure.cause ==
           "rank 2 called barrier #9 where rank 0 called broadcast #9 (8 B f32 from 0)");
@@ -167,10 +167,9 @@ TEST_CASE(
 TEST_CASE("an answer to a question that rank 0 has not asked answers none", "[control]") {
   auto half = without_control_of(2, 3);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
-  std::vector<std::byte> both =
-      control::encode(control::StatusMessage{UINT64_MAX, standing(41, 40)});
+  std::vector<std::byte> both = wire::encode(wire::StatusMessage{UINT64_MAX, standing(41, 40)});
   const auto deadline =
-      control::encode(control::DeadlineMessage{Priority::bulk, 41, 5'000'000'000u, "its view"});
+      wire::encode(wire::DeadlineMessage{Priority::bulk, 41, 5'000'000'000u, "its view"});
   both.insert(both.end(), deadline.begin(), deadline.end());
   half.streams.front().send(both);
   for (const auto& [rank, party] : half.ranks)
@@ -179,11 +178,10 @@ TEST_CASE("an answer to a question that rank 0 has not asked answers none", "[co
 
 TEST_CASE("a rank that leaves twice has left as it said first", "[control]") {
   auto half = without_control_of(1, 3);
-  const auto last =
-      control::encode(control::ReportMessage{{Errc::aborted, "rank 1 has called abort"}});
+  const auto last = wire::encode(wire::ReportMessage{{Errc::aborted, "rank 1 has called abort"}});
   std::vector<std::byte> all;
   for (const std::uint64_t finished : {7u, 8u, 9u}) {
-    const auto leaving = control::encode(control::LeavingMessage{{finished, finished}});
+    const auto leaving = wire::encode(wire::LeavingMessage{{finished, finished}});
     all.insert(all.end(), leaving.begin(), leaving.end());
   }
   all.insert(all.end(), last.begin(), last.end());
@@ -200,7 +198,7 @@ TEST_CASE("a rank that does not answer is named", "[control]") {
   const base::TimePoint start = base::Clock::now();
   half.ranks[1].control->report_deadline(Priority::bulk, 41, milliseconds{5000}, "own view");
   for (const auto& [rank, party] : half.ranks) {
-    const engine::Failure failure = party.wait_for_failure();
+    const operation::Failure failure = party.wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK_THAT(
         failure.cause,
@@ -228,7 +226,7 @@ TEST_CASE("when rank 0 hangs the others come to one conclusion within two second
   half.ranks[2].control->report_deadline(Priority::urgent, 3, milliseconds{2000},
                                          "it waits for rank 0");
   for (const int rank : {1, 2}) {
-    const engine::Failure failure = half.ranks[rank].wait_for_failure();
+    const operation::Failure failure = half.ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK(failure.cause == "rank 0 does not answer (stopped, unreachable, or behind a full link)");
   }
@@ -261,7 +259,7 @@ TEST_CASE("what a rank saw itself counts more than the loss of rank 0 before a v
   auto half = without_control_of(0, 2);
   const Errc code = first_hand ? Errc::aborted : Errc::peer_lost;
   half.ranks[1].control->report({code, "own cause"});
-  for (rendezvous::Stream& hub = half.streams.front(); !hub.take_frame(); hub.read()) {
+  for (wire::Stream& hub = half.streams.front(); !hub.take_frame(); hub.read()) {
     pollfd readable{hub.descriptor(), POLLIN, 0};
     REQUIRE(::poll(&readable, 1, 10'000) == 1);
   }
@@ -283,18 +281,18 @@ TEST_CASE("what breaks after rank 0 has gone breaks because of that", "[control]
 TEST_CASE("a late verdict changes nothing any more", "[control]") {
   auto half = without_control_of(0, 2);
   half.ranks[1].control->report({Errc::aborted, "own"});
-  const engine::Failure own = half.ranks[1].wait_for_failure();
-  half.streams.front().send(control::encode(control::VerdictMessage{{Errc::mismatch, "late"}}));
+  const operation::Failure own = half.ranks[1].wait_for_failure();
+  half.streams.front().send(wire::encode(wire::VerdictMessage{{Errc::mismatch, "late"}}));
   half.ranks[1].control.reset();
   CHECK(half.ranks[1].listener->failures() == 1);
   CHECK_THAT(own.cause, Catch::StartsWith("own"));
 }
 
 TEST_CASE("nonsense on a control connection ends it and names the sender", "[control]") {
-  const auto nonsense = GENERATE(
-      rendezvous::make_frame(99, {}), rendezvous::make_frame(16, std::vector<std::byte>(3)),
-      control::encode(control::VerdictMessage{{Errc::aborted, "not his to say"}}),
-      std::vector<std::byte>(64, std::byte{0xff}));
+  const auto nonsense =
+      GENERATE(wire::make_frame(99, {}), wire::make_frame(16, std::vector<std::byte>(3)),
+               wire::encode(wire::VerdictMessage{{Errc::aborted, "not his to say"}}),
+               std::vector<std::byte>(64, std::byte{0xff}));
   auto half = without_control_of(1, 3);
   half.streams.front().send(nonsense);
   for (const auto& [rank, party] : half.ranks)
@@ -302,8 +300,7 @@ TEST_CASE("nonsense on a control connection ends it and names the sender", "[con
                Catch::StartsWith("rank 0 lost rank 1 at 127.0.0.1:") && Contains("it sent"));
 
   auto hub = without_control_of(0, 2);
-  hub.streams.front().send(
-      control::encode(control::ReportMessage{{Errc::aborted, "for rank 0 only"}}));
+  hub.streams.front().send(wire::encode(wire::ReportMessage{{Errc::aborted, "for rank 0 only"}}));
   CHECK_THAT(hub.ranks[1].wait_for_failure().cause,
              Contains("lost rank 0") && Contains("not for this rank"));
 }
@@ -312,7 +309,7 @@ TEST_CASE("a rank that does not read is lost before its messages take much memor
   auto half = without_control_of(1, 2);
   const Party& hub = half.ranks[0];
   for (int i = 0; i < 200'000 && hub.listener->failures() == 0; ++i) hub.control->publish({});
-  const engine::Failure failure = hub.wait_for_failure();
+  const operation::Failure failure = hub.wait_for_failure();
   CHECK(failure.lost == 1);
   CHECK_THAT(failure.cause, Catch::Contains("it does not read"));
 }
@@ -342,7 +339,7 @@ TEST_CASE("leaving is bounded when rank 0 hangs", "[control]") {
 }
 
 TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
-  const control::DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
+  const wire::DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
   std::vector<control::Standing> ranks(
       4, {control::Standing::State::answered, true, standing(41, 40)});
   const auto cause = [&] { return control::find_culprits(deadline, 0, ranks).cause; };
@@ -379,7 +376,7 @@ TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
 // Rank 0 had a batch fewer and already reduces metrics; the others wait for it with their
 // gradients.
 TEST_CASE("who waits for whom is told across lanes, the one who is alone first", "[control]") {
-  engine::RankStatus ahead, behind;
+  operation::RankStatus ahead, behind;
   ahead.lanes[0] = {40, 40, "", "all_reduce #40 (64 MiB f32 sum)", {}};
   ahead.lanes[1] = {
       7, 6, "urgent all_reduce #7 (2 f64 sum)", "", {1, 2, 3}, "reduce_metrics", 12'020'000'000u};
@@ -422,14 +419,14 @@ TEST_CASE("a rank that has left waits for nothing", "[control]") {
 
 TEST_CASE("culprits of a large job stay readable and indexes from the wire are checked",
           "[control]") {
-  const control::DeadlineMessage deadline{Priority::bulk, 41, 1'000'000'000u, ""};
+  const wire::DeadlineMessage deadline{Priority::bulk, 41, 1'000'000'000u, ""};
   std::vector<control::Standing> ranks(
       1000, {control::Standing::State::answered, true, standing(40, 40)});
   ranks[0].status = standing(41, 40);
-  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < control::most_text_bytes);
+  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < wire::most_text_bytes);
   std::vector<int> everybody(1000);
   for (int i = 0; i < 1000; ++i) everybody[static_cast<std::size_t>(i)] = i * 2'000'000;
   for (control::Standing& rank : ranks) rank.status = standing(41, 40, everybody);
-  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < control::most_text_bytes);
+  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < wire::most_text_bytes);
   CHECK_FALSE(control::find_culprits(deadline, 5000, ranks).cause.empty());
 }

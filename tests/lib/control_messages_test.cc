@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/control/messages.h"
+#include "lib/wire/messages.h"
 
 #include "base/bytes.h"
 #include "catch.h"
@@ -16,90 +16,89 @@ std::pair<std::uint16_t, std::span<const std::byte>> parts(const std::vector<std
   return {type, std::span(frame).subspan(8)};
 }
 
-engine::RankStatus some_status() {
-  engine::RankStatus status;
+operation::RankStatus some_status() {
+  operation::RankStatus status;
   status.lanes[0] = {41, 40, "all_reduce #41", "all_reduce #40", {1, 5}};
   status.lanes[1] = {7, 7, "", "barrier #7", {}, "metrics", 12'000'000'000u};
   status.messages = {0, 0, "send #3 (8 f32 to rank 1, tag 7)", "", {1}, "", 1};
   return status;
 }
 
-std::vector<control::ControlMessage> all_messages() {
-  return {control::RecordMessage{500, transports::Blob(3, std::byte{9})},
-          control::MembersMessage{0x1122334455667788u, 64},
-          control::MemberMessage{63, {}},
-          control::RefusalMessage{{Errc::rendezvous, "twice"}},
-          control::ReportMessage{{Errc::peer_lost, "lost", 3}},
-          control::ReportMessage{{Errc::mismatch, "nobody is lost"}},
-          control::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}},
-          control::DeadlineMessage{Priority::urgent, 41, 5'000'000'000u, "what"},
-          control::DeadlineMessage{Priority::bulk, 41, 10'000'000'000u, "", true},
-          control::StatusMessage{17, some_status()},
-          control::LeavingMessage{{1, 2}},
-          control::VerdictMessage{{Errc::mismatch, "why"}},
-          control::QueryMessage{17},
-          control::LeftMessage{3, {1, 2}},
-          control::ConstantsMessage{},
-          control::UnableMessage{{Errc::system, "too many open files"}},
-          control::ReadyMessage{},
-          control::GoMessage{}};
+std::vector<wire::ControlMessage> all_messages() {
+  return {wire::RecordMessage{500, transports::Blob(3, std::byte{9})},
+          wire::MembersMessage{0x1122334455667788u, 64},
+          wire::MemberMessage{63, {}},
+          wire::RefusalMessage{{Errc::rendezvous, "twice"}},
+          wire::ReportMessage{{Errc::peer_lost, "lost", 3}},
+          wire::ReportMessage{{Errc::mismatch, "nobody is lost"}},
+          wire::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}},
+          wire::DeadlineMessage{Priority::urgent, 41, 5'000'000'000u, "what"},
+          wire::DeadlineMessage{Priority::bulk, 41, 10'000'000'000u, "", true},
+          wire::StatusMessage{17, some_status()},
+          wire::LeavingMessage{{1, 2}},
+          wire::VerdictMessage{{Errc::mismatch, "why"}},
+          wire::QueryMessage{17},
+          wire::LeftMessage{3, {1, 2}},
+          wire::ConstantsMessage{},
+          wire::UnableMessage{{Errc::system, "too many open files"}},
+          wire::ReadyMessage{},
+          wire::GoMessage{}};
 }
 
 }  // namespace
 
 TEST_CASE("control messages survive the wire", "[control]") {
-  for (const control::ControlMessage& message : all_messages()) {
-    const auto frame = control::encode(message);
+  for (const wire::ControlMessage& message : all_messages()) {
+    const auto frame = wire::encode(message);
     const auto [type, payload] = parts(frame);
-    const auto back = control::decode(type, payload);
+    const auto back = wire::decode(type, payload);
     REQUIRE(back);
     CHECK(back->index() == message.index());
-    CHECK(control::encode(*back) == frame);
+    CHECK(wire::encode(*back) == frame);
   }
 }
 
 TEST_CASE("cut and stretched control messages are refused", "[control]") {
-  for (const control::ControlMessage& message : all_messages()) {
-    const auto frame = control::encode(message);
+  for (const wire::ControlMessage& message : all_messages()) {
+    const auto frame = wire::encode(message);
     const auto [type, payload] = parts(frame);
     // A record is everything after the fixed part, so only the fixed part can be too short.
-    const bool blob = std::holds_alternative<control::RecordMessage>(message) ||
-                      std::holds_alternative<control::MemberMessage>(message);
-    const std::size_t fixed = std::holds_alternative<control::RecordMessage>(message) ? 8 : 4;
+    const bool blob = std::holds_alternative<wire::RecordMessage>(message) ||
+                      std::holds_alternative<wire::MemberMessage>(message);
+    const std::size_t fixed = std::holds_alternative<wire::RecordMessage>(message) ? 8 : 4;
     for (std::size_t bytes = 0; bytes < (blob ? fixed : payload.size()); ++bytes)
-      CHECK_FALSE(control::decode(type, payload.first(bytes)));
+      CHECK_FALSE(wire::decode(type, payload.first(bytes)));
     std::vector<std::byte> longer(payload.begin(), payload.end());
-    longer.resize(blob ? rendezvous::most_record_bytes + 9 : longer.size() + 1);
-    CHECK_FALSE(control::decode(type, longer));
+    longer.resize(blob ? wire::most_record_bytes + 9 : longer.size() + 1);
+    CHECK_FALSE(wire::decode(type, longer));
   }
-  for (const std::uint16_t type : {0, 6, 15, 27, 65535}) CHECK_FALSE(control::decode(type, {}));
+  for (const std::uint16_t type : {0, 6, 15, 27, 65535}) CHECK_FALSE(wire::decode(type, {}));
 }
 
 TEST_CASE("texts are bounded and of one line", "[control]") {
   std::string umlauts(1, 'x');
   for (int i = 0; i < 5000; ++i) umlauts += "\xc3\xa4";
-  const auto frame = control::encode(control::ReportMessage{{Errc::aborted, umlauts}});
+  const auto frame = wire::encode(wire::ReportMessage{{Errc::aborted, umlauts}});
   auto [type, payload] = parts(frame);
-  auto back = control::decode(type, payload);
+  auto back = wire::decode(type, payload);
   REQUIRE(back);
-  CHECK(std::get<control::ReportMessage>(*back).failure.cause == umlauts.substr(0, 4095));
+  CHECK(std::get<wire::ReportMessage>(*back).failure.cause == umlauts.substr(0, 4095));
 
-  const auto ugly = control::encode(control::ReportMessage{{Errc::aborted, "a\nb\x1b[2Jc"}});
+  const auto ugly = wire::encode(wire::ReportMessage{{Errc::aborted, "a\nb\x1b[2Jc"}});
   std::tie(type, payload) = parts(ugly);
-  CHECK(std::get<control::ReportMessage>(*control::decode(type, payload)).failure.cause ==
-        "a b [2Jc");
+  CHECK(std::get<wire::ReportMessage>(*wire::decode(type, payload)).failure.cause == "a b [2Jc");
 }
 
 TEST_CASE("lists and codes from the wire are bounded", "[control]") {
-  engine::RankStatus status = some_status();
+  operation::RankStatus status = some_status();
   status.lanes[0].waiting_for.assign(100'000, 1);
   status.lanes[0].current.assign(10'000, 'x');
-  const auto frame = control::encode(control::StatusMessage{1, status});
-  CHECK(frame.size() <= rendezvous::most_payload_bytes);
+  const auto frame = wire::encode(wire::StatusMessage{1, status});
+  CHECK(frame.size() <= wire::most_payload_bytes);
   const auto [type, payload] = parts(frame);
-  CHECK(std::get<control::StatusMessage>(*control::decode(type, payload))
+  CHECK(std::get<wire::StatusMessage>(*wire::decode(type, payload))
             .status.lanes[0]
-            .waiting_for.size() == control::most_waited_ranks);
+            .waiting_for.size() == wire::most_waited_ranks);
 
   for (const std::uint32_t count : {2048u, 2049u}) {
     base::Writer writer;
@@ -113,17 +112,17 @@ TEST_CASE("lists and codes from the wire are bounded", "[control]") {
       writer.put(std::uint64_t{0});
       writer.put_string("gpu");
     }
-    CHECK(control::decode(18, writer.take()).has_value() == (count == control::most_waited_ranks));
+    CHECK(wire::decode(18, writer.take()).has_value() == (count == wire::most_waited_ranks));
   }
   for (const std::uint32_t code : {0u, 12u, 0xffffffffu}) {
     base::Writer writer;
     writer.put(code);
     writer.put_string("x");
-    CHECK_FALSE(control::decode(16, writer.take()));
+    CHECK_FALSE(wire::decode(16, writer.take()));
   }
   for (const int number : {1, 2, 255}) {
     const auto deadline =
-        control::encode(control::DeadlineMessage{static_cast<Priority>(number), 1, 1, "x"});
-    CHECK(control::decode(17, parts(deadline).second).has_value() == (number == 1));
+        wire::encode(wire::DeadlineMessage{static_cast<Priority>(number), 1, 1, "x"});
+    CHECK(wire::decode(17, parts(deadline).second).has_value() == (number == 1));
   }
 }

@@ -32,7 +32,7 @@ TEST_CASE("the first cause reaches every rank once", "[control]") {
     ranks[static_cast<std::size_t>(reporter)].control->report(
         {Errc::mismatch, "rank 1 called barrier"});
     for (const Party& party : ranks) {
-      const engine::Failure failure = party.wait_for_failure();
+      const operation::Failure failure = party.wait_for_failure();
       CHECK(failure.code == Errc::mismatch);
       CHECK(failure.cause == "rank 1 called barrier");
     }
@@ -80,7 +80,7 @@ TEST_CASE("ranks that leave in order do no harm", "[control]") {
         CHECK(ranks[other].listener->wait_for_left(static_cast<int>(rank)));
       // The end of its connection is no loss, also when a loss would have been told.
       if (rank == 3)
-        rendezvous::pause_until(base::after(base::Clock::now(), 2 * control::last_words_time));
+        wire::pause_until(base::after(base::Clock::now(), 2 * control::last_words_time));
     }
     ranks[0].control->leave(finished, until);
     CHECK(ranks[0].listener->left() == std::map<int, std::uint64_t>{{1, 7}, {2, 7}, {3, 7}});
@@ -175,6 +175,6 @@ TEST_CASE("an idle control plane takes no processor time", "[control]") {
   auto ranks = parties(8);
   for (Party& party : ranks) CHECK(party.listener->failures() == 0);
   const double before = cpu_seconds();
-  rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{300}));
+  wire::pause_until(base::after(base::Clock::now(), milliseconds{300}));
   CHECK(cpu_seconds() - before < 0.02);
 }

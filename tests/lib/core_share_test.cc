@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include "environment_guard.h"
-#include "lib/launcher.h"
 #include "lib/record.h"
+#include "lib/settings/launcher.h"
 #include "lib/split.h"
 #include "support/ranks.h"
 
@@ -144,17 +144,17 @@ TEST_CASE("options come before the variable, and that before the launcher") {
   ::setenv("RONDO_LOCAL_SIZE", "6", 1);
   CHECK(lib::find_core_share({}).ranks_on_host == 6);
   ::setenv("RONDO_RANKS_ON_HOST", "7", 1);
-  CHECK(lib::find_core_share(lib::with_environment({})).ranks_on_host == 7);
+  CHECK(lib::find_core_share(settings::with_environment({})).ranks_on_host == 7);
   Options options;
   options.ranks_on_host = 9;
-  CHECK(lib::find_core_share(lib::with_environment(options)).ranks_on_host == 9);
+  CHECK(lib::find_core_share(settings::with_environment(options)).ranks_on_host == 9);
   const lib::CoreShare share = lib::find_core_share({});
   CHECK(share.mask == base::affinity_mask());
   CHECK((share.mask & ~share.host).none());
   ::setenv("RONDO_LOCAL_SIZE", "0", 1);
   CHECK_THROWS_WITH(lib::find_core_share({}), Contains("RONDO_LOCAL_SIZE is '0'"));
   ::setenv("RONDO_RANKS_ON_HOST", "many", 1);
-  CHECK_THROWS_WITH(lib::with_environment({}), Contains("RONDO_RANKS_ON_HOST is 'many'"));
+  CHECK_THROWS_WITH(settings::with_environment({}), Contains("RONDO_RANKS_ON_HOST is 'many'"));
   options.ranks_on_host = -1;
   options.rank = 0;
   options.size = 1;
@@ -165,7 +165,7 @@ TEST_CASE("how many ranks each launcher has started on this host") {
   using Variables = std::initializer_list<std::pair<const char*, const char*>>;
   const auto told = [](Variables variables) {
     const Environment environment(variables);
-    return lib::ranks_on_host_from_launcher();
+    return settings::ranks_on_host_from_launcher();
   };
   CHECK(told({}) == 0);
   CHECK(told({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}}) == 4);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "catch.h"
-#include "lib/environment.h"
+#include "lib/settings/environment.h"
 #include "ranks.h"
 
 namespace rondo::tests {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/environment.h"
+#include "lib/settings/environment.h"
 
 #include <sys/stat.h>
 
@@ -7,7 +7,7 @@
 
 #include "environment_guard.h"
 #include "lib/rendezvous/user_directory.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
 
 using namespace rondo;
 using namespace rondo::tests;
@@ -18,7 +18,7 @@ TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between 
   options.rank = 0;
   options.size = 2;
   options.rendezvous = "tcp://127.0.0.1:1";
-  const auto wanted = [&] { return lib::protection_of(options); };
+  const auto wanted = [&] { return settings::protection_of(options); };
   {
     const Environment environment{};
     CHECK(wanted() == base::Protection::headers);
@@ -42,7 +42,7 @@ TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between 
 
 TEST_CASE("RONDO_WAIT and Options::wait say how a rank waits", "[environment]") {
   Options options;
-  const auto wanted = [&] { return lib::wait_mode_of(options); };
+  const auto wanted = [&] { return settings::wait_mode_of(options); };
   {
     const Environment environment{};
     CHECK(wanted() == engine::WaitMode::automatic);
@@ -170,11 +170,11 @@ TEST_CASE("sizes, times and switches are read as people write them", "[environme
       {"2M", 2u << 20}, {"1g", 1ull << 30}, {"1T", 1ull << 40}, {"17B", 17}};
   for (const auto& [text, bytes] : sizes) {
     ::setenv("RONDO_SEGMENT_BYTES", text, 1);
-    CHECK(lib::bytes_variable("RONDO_SEGMENT_BYTES") == bytes);
+    CHECK(settings::bytes_variable("RONDO_SEGMENT_BYTES") == bytes);
   }
   ::setenv("RONDO_DEADLINE", "1.5", 1);
-  CHECK(lib::seconds_variable("RONDO_DEADLINE") == milliseconds{1500});
-  CHECK(lib::switch_variable("RONDO_CHECKSUM") == false);
+  CHECK(settings::seconds_variable("RONDO_DEADLINE") == milliseconds{1500});
+  CHECK(settings::switch_variable("RONDO_CHECKSUM") == false);
 }
 
 TEST_CASE("a secret may stand in a file", "[environment]") {
@@ -183,7 +183,7 @@ TEST_CASE("a secret may stand in a file", "[environment]") {
   std::ofstream(path) << "from a file\n";
   ::chmod(path.c_str(), 0600);
   ::setenv("RONDO_SECRET_FILE", path.c_str(), 1);
-  CHECK(lib::secret_from_environment() == "from a file");
+  CHECK(settings::secret_from_environment() == "from a file");
   ::setenv("RONDO_SECRET", "both", 1);
   CHECK_THAT(reading_message(), Contains("only one of them"));
   ::unsetenv("RONDO_SECRET");

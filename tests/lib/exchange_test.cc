@@ -2,7 +2,7 @@
 //
 // The client of PMI, over sockets to a launcher that the test plays. Real launchers are in
 // tests/launchers.
-#include "lib/rendezvous/exchange.h"
+#include "lib/settings/exchange.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -45,10 +45,10 @@ class PlayedLauncher {
   }
 
   int mistakes() const noexcept { return mistakes_; }
-  std::unique_ptr<rendezvous::Exchange> open(std::size_t process) {
+  std::unique_ptr<settings::Exchange> open(std::size_t process) {
     ::setenv("PMI_FD", std::to_string(processes_[process].far.get()).c_str(), 1);
-    std::optional<rendezvous::RanksOfExchange> ranks;
-    return rendezvous::open_pmi(in(milliseconds{20'000}), ranks);
+    std::optional<settings::RanksOfExchange> ranks;
+    return settings::open_pmi(in(milliseconds{20'000}), ranks);
   }
 
  private:
@@ -132,8 +132,8 @@ class PlayedLauncher {
 // Returns the message of the error that opening PMI ends with.
 std::string refusal(milliseconds limit = milliseconds{20'000}) {
   try {
-    std::optional<rendezvous::RanksOfExchange> ranks;
-    rendezvous::open_pmi(in(limit), ranks);
+    std::optional<settings::RanksOfExchange> ranks;
+    settings::open_pmi(in(limit), ranks);
   } catch (const Error& error) {
     return error.what();
   }
@@ -145,7 +145,7 @@ std::string refusal(milliseconds limit = milliseconds{20'000}) {
 TEST_CASE("rank 0's text reaches the others by PMI", "[environment]") {
   const Environment environment{};
   PlayedLauncher launcher(3);
-  std::vector<std::unique_ptr<rendezvous::Exchange>> ranks;
+  std::vector<std::unique_ptr<settings::Exchange>> ranks;
   for (std::size_t rank = 0; rank < 3; ++rank) ranks.push_back(launcher.open(rank));
   std::string text;
   const int length = GENERATE(1, 240, 241, 3000);
@@ -198,7 +198,7 @@ TEST_CASE("a launcher with a broken PMI", "[environment]") {
 TEST_CASE("a launcher of several hosts that carries text needs no variable", "[environment]") {
   const Environment environment{
       {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}};
-  using rendezvous::ExchangeKind;
+  using settings::ExchangeKind;
   CHECK(rendezvous::resolve_place(Options{}).by_launcher == ExchangeKind::pmi);
   // The launcher does not know ranks that the program numbers itself.
   Options reversed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/launcher.h"
+#include "lib/settings/launcher.h"
 
 #include "environment_guard.h"
 
@@ -222,10 +222,10 @@ TEST_CASE("half of a launcher's variables is a mistake, not a rank alone", "[env
 }
 
 TEST_CASE("host lists", "[environment]") {
-  CHECK(lib::first_host("n1") == "n1");
-  CHECK(lib::first_host("n1,n2") == "n1");
-  CHECK(lib::first_host("n[1-4]") == "n1");
-  CHECK(lib::first_host("n[01,03-4],m") == "n01");
-  CHECK(lib::first_host("rack[2-3]node[7-9]") == "rack2node7");
-  CHECK(lib::first_host("broken[1") == "broken");
+  CHECK(settings::first_host("n1") == "n1");
+  CHECK(settings::first_host("n1,n2") == "n1");
+  CHECK(settings::first_host("n[1-4]") == "n1");
+  CHECK(settings::first_host("n[01,03-4],m") == "n01");
+  CHECK(settings::first_host("rack[2-3]node[7-9]") == "rack2node7");
+  CHECK(settings::first_host("broken[1") == "broken");
 }

@@ -29,7 +29,7 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 metrics::Sample sample_of(const char* tag, int rank = 0) {
-  metrics::Sample sample{rank, {}, "tcp", {}, engine::TagCounts{}};
+  metrics::Sample sample{rank, {}, "tcp", {}, operation::TagCounts{}};
   char text[32] = {};
   std::string(tag).copy(text, 31);
   sample.tags->count(text, 0);

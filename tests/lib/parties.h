@@ -11,11 +11,11 @@ namespace rondo::tests {
 
 class Listener final : public control::ControlClient {
  public:
-  engine::RankStatus status() override {
+  operation::RankStatus status() override {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  void failed(const engine::Failure& failure) override {
+  void failed(const operation::Failure& failure) override {
     {
       const std::lock_guard lock(mutex_);
       failures_.push_back(failure);
@@ -30,15 +30,15 @@ class Listener final : public control::ControlClient {
     changed_.notify_all();
   }
 
-  void set_status(const engine::RankStatus& status) {
+  void set_status(const operation::RankStatus& status) {
     const std::lock_guard lock(mutex_);
     status_ = status;
   }
   // Returns the first failure. Its cause is empty when none comes in time.
-  engine::Failure wait_for_failure(milliseconds time = milliseconds{20'000}) {
+  operation::Failure wait_for_failure(milliseconds time = milliseconds{20'000}) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [this] { return !failures_.empty(); });
-    return failures_.empty() ? engine::Failure{Errc::aborted, ""} : failures_.front();
+    return failures_.empty() ? operation::Failure{Errc::aborted, ""} : failures_.front();
   }
   bool wait_for_left(int rank, milliseconds time = milliseconds{20'000}) {
     std::unique_lock lock(mutex_);
@@ -56,8 +56,8 @@ class Listener final : public control::ControlClient {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  engine::RankStatus status_;
-  std::vector<engine::Failure> failures_;
+  operation::RankStatus status_;
+  std::vector<operation::Failure> failures_;
   std::map<int, std::uint64_t> left_;
 };
 
@@ -66,7 +66,7 @@ struct Party {
   std::unique_ptr<Listener> listener = std::make_unique<Listener>();
   std::unique_ptr<control::Control> control;
 
-  engine::Failure wait_for_failure() const { return listener->wait_for_failure(); }
+  operation::Failure wait_for_failure() const { return listener->wait_for_failure(); }
 };
 
 inline std::vector<Party> parties(int size, bool start = true) {
@@ -84,7 +84,7 @@ inline std::vector<Party> parties(int size, bool start = true) {
 // its part.
 struct PartlyPlayed {
   std::map<int, Party> ranks;
-  std::vector<rendezvous::Stream> streams;
+  std::vector<wire::Stream> streams;
 };
 
 inline PartlyPlayed without_control_of(int raw, int size) {
@@ -109,10 +109,10 @@ inline PartlyPlayed without_control_of(int raw, int size) {
   return result;
 }
 
-inline engine::RankStatus standing(std::uint64_t started, std::uint64_t finished,
-                                   std::vector<int> waiting_for = {}) {
-  engine::RankStatus status;
-  engine::LaneStatus& lane = status.lanes[0];
+inline operation::RankStatus standing(std::uint64_t started, std::uint64_t finished,
+                                      std::vector<int> waiting_for = {}) {
+  operation::RankStatus status;
+  operation::LaneStatus& lane = status.lanes[0];
   lane.started = started;
   lane.finished = finished;
   if (started > finished)

@@ -12,29 +12,29 @@
 
 #include "base/handshake.h"
 #include "lib/ranks.h"
-#include "lib/rendezvous/stream.h"
+#include "lib/wire/stream.h"
 
 namespace rondo::tests {
 
 // Connects to rank 0, which may not listen yet.
-inline rendezvous::Stream connected(std::uint16_t port) {
+inline wire::Stream connected(std::uint16_t port) {
   const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
   for (;;) {
     std::string why;
     base::FileDescriptor socket =
-        rendezvous::connect_to(rendezvous::loopback_address(port).front(), until, why);
-    if (socket) return rendezvous::Stream(std::move(socket));
+        wire::connect_to(wire::loopback_address(port).front(), until, why);
+    if (socket) return wire::Stream(std::move(socket));
     if (base::Clock::now() >= until) throw std::runtime_error(why);
-    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{2}));
+    wire::pause_until(base::after(base::Clock::now(), milliseconds{2}));
   }
 }
 
 template <std::size_t size>
-std::array<std::byte, size> receive(rendezvous::Stream& stream) {
+std::array<std::byte, size> receive(wire::Stream& stream) {
   std::array<std::byte, size> bytes{};
   const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
   while (!stream.take(bytes)) {
-    if (stream.ended() || !rendezvous::wait_for(stream.descriptor(), POLLIN, until))
+    if (stream.ended() || !wire::wait_for(stream.descriptor(), POLLIN, until))
       throw std::runtime_error("nothing came");
     stream.read();
   }
@@ -42,7 +42,7 @@ std::array<std::byte, size> receive(rendezvous::Stream& stream) {
 }
 
 // Does the handshake with rank 0.
-inline base::Verdict greet(rendezvous::Stream& stream, const base::Claim& claim,
+inline base::Verdict greet(wire::Stream& stream, const base::Claim& claim,
                            std::string_view secret) {
   base::Initiator initiator(claim, 0, secret);
   stream.send(initiator.hello());
@@ -51,9 +51,9 @@ inline base::Verdict greet(rendezvous::Stream& stream, const base::Claim& claim,
 }
 
 // Plays a rank until it is welcome.
-inline rendezvous::Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size,
-                                   std::string_view secret) {
-  rendezvous::Stream stream = connected(port);
+inline wire::Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size,
+                             std::string_view secret) {
+  wire::Stream stream = connected(port);
   if (greet(stream, {base::Purpose::rendezvous, rank, size, 0, 0, 0}, secret) !=
       base::Verdict::welcome)
     throw std::runtime_error("not welcome");

@@ -21,8 +21,8 @@
 #include <rondo/store.h>
 
 #include "lib/rendezvous/rendezvous.h"
-#include "lib/rendezvous/socket.h"
-#include "lib/settings.h"
+#include "lib/settings/settings.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::tests {
 
@@ -32,7 +32,7 @@ inline std::uint16_t free_port() {
   for (;;) {
     const auto port = static_cast<std::uint16_t>(20'000 + next++ % 12'000);
     try {
-      rendezvous::listen_on(rendezvous::any_address(port), 0, 0);
+      wire::listen_on(wire::any_address(port), 0, 0);
       return port;
     } catch (const Error&) {
     }
@@ -58,7 +58,7 @@ struct Outcome {
 
 inline Outcome join_one(rendezvous::Place place, const Options& given,
                         const transports::Blob& record) {
-  const Options options = lib::with_environment(given);
+  const Options options = settings::with_environment(given);
   Outcome outcome;
   const base::TimePoint start = base::Clock::now();
   place.deadline = base::after(start, options.connect_deadline);

@@ -6,7 +6,7 @@
 
 #include "base/handshake.h"
 #include "catch.h"
-#include "lib/control/messages.h"
+#include "lib/wire/messages.h"
 #include "played_rank.h"
 
 using namespace rondo;
@@ -82,7 +82,7 @@ TEST_CASE("wrong proofs of ranks that are there do not end the join", "[rendezvo
   auto rank0 = start(place);
   auto rank1 = start(place_of(1, 3, tcp_url(port), "right"));
   for (const std::uint32_t rank : {0u, 1u}) {
-    rendezvous::Stream stream = connected(port);
+    wire::Stream stream = connected(port);
     CHECK_THROWS_WITH(greet(stream, {base::Purpose::rendezvous, rank, 3, 0, 0, 0}, "wrong"),
                       Catch::Contains("the job secrets differ"));
     stream.send(base::refused_proof);
@@ -100,7 +100,7 @@ TEST_CASE("wrong proofs of ranks that are there do not end the join", "[rendezvo
 TEST_CASE("another version is told so and named", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});
-  rendezvous::Stream stream = connected(port);
+  wire::Stream stream = connected(port);
   base::Initiator initiator({base::Purpose::rendezvous, 1, 2, 0, 0, 0}, 0, "s");
   base::HelloBytes hello = initiator.hello();
   hello[8] = std::byte{9};
@@ -115,11 +115,11 @@ TEST_CASE("another version is told so and named", "[rendezvous]") {
 
 TEST_CASE("a rank that meets another version of rank 0 fails at once", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+  const auto listeners = wire::listen_on(wire::loopback_address(port), 0, 0);
   auto rank1 = start(place_of(1, 2, tcp_url(port)));
-  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
-                               base::after(base::Clock::now(), milliseconds{20'000})));
-  rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+  REQUIRE(wire::wait_for(listeners.front().get(), POLLIN,
+                         base::after(base::Clock::now(), milliseconds{20'000})));
+  wire::Stream stream(wire::accept_from(listeners.front().get()));
   base::Acceptor acceptor(0, "");
   base::ChallengeBytes challenge = acceptor.challenge(receive<base::hello_bytes>(stream));
   challenge[8] = std::byte{9};
@@ -133,13 +133,13 @@ TEST_CASE("a rank that meets another version of rank 0 fails at once", "[rendezv
 
 TEST_CASE("rank 0 may come late, after another program had its port", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+  auto listeners = wire::listen_on(wire::loopback_address(port), 0, 0);
   auto rank1 = start(place_of(1, 2, tcp_url(port)));
-  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
-                               base::after(base::Clock::now(), milliseconds{20'000})));
+  REQUIRE(wire::wait_for(listeners.front().get(), POLLIN,
+                         base::after(base::Clock::now(), milliseconds{20'000})));
   {
     // A stranger answers with other words and closes: rank 1 has now tried once and failed.
-    rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+    wire::Stream stream(wire::accept_from(listeners.front().get()));
     receive<base::hello_bytes>(stream);
     constexpr std::string_view answer = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
     stream.send(std::as_bytes(std::span(answer)));
@@ -155,11 +155,11 @@ TEST_CASE("rank 0 may come late, after another program had its port", "[rendezvo
 
 TEST_CASE("what listens there and is not Rondo is named at the deadline", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+  const auto listeners = wire::listen_on(wire::loopback_address(port), 0, 0);
   auto rank1 = start(place_of(1, 2, tcp_url(port)), milliseconds{600});
   const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
-  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN, until));
-  rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+  REQUIRE(wire::wait_for(listeners.front().get(), POLLIN, until));
+  wire::Stream stream(wire::accept_from(listeners.front().get()));
   receive<base::hello_bytes>(stream);
   stream.send(std::vector<std::byte>(base::challenge_bytes, std::byte{'?'}));
   const Outcome outcome = rank1.get();
@@ -173,11 +173,11 @@ TEST_CASE("what listens there and is not Rondo is named at the deadline", "[rend
 TEST_CASE("garbage, silence and floods do not disturb the join", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 4, tcp_url(port), "s"));
-  std::vector<rendezvous::Stream> strangers;
+  std::vector<wire::Stream> strangers;
   const int count = GENERATE(1, 200);
   for (int i = 0; i < count; ++i) {
     strangers.push_back(connected(port));
-    rendezvous::Stream& stream = strangers.back();
+    wire::Stream& stream = strangers.back();
     switch (i % 4) {
       case 0:
         break;  // silent
@@ -208,9 +208,9 @@ TEST_CASE("a rank that dies while the others come may be started again", "[rende
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 3, tcp_url(port), "s"));
   {
-    rendezvous::Stream dies = welcomed(port, 1, 3, "s");
-    dies.send(control::encode(control::RecordMessage{60'000, record_of(1)}));
-    rendezvous::Stream dies_early = welcomed(port, 2, 3, "s");
+    wire::Stream dies = welcomed(port, 1, 3, "s");
+    dies.send(wire::encode(wire::RecordMessage{60'000, record_of(1)}));
+    wire::Stream dies_early = welcomed(port, 2, 3, "s");
   }
   auto rank1 = start(place_of(1, 3, tcp_url(port), "s"));
   auto rank2 = start(place_of(2, 3, tcp_url(port), "s"));
@@ -224,7 +224,7 @@ TEST_CASE("a rank that dies while the others come may be started again", "[rende
 TEST_CASE("a rank that has come and gone is named", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});
-  { rendezvous::Stream dies = welcomed(port, 1, 2, "s"); }
+  { wire::Stream dies = welcomed(port, 1, 2, "s"); }
   CHECK_THAT(rank0.get().message, Catch::Contains("missing: rank 1") &&
                                       Catch::Contains("rank 1 from 127.0.0.1:") &&
                                       Catch::Contains("connection closed by peer"));
@@ -233,14 +233,14 @@ TEST_CASE("a rank that has come and gone is named", "[rendezvous]") {
 TEST_CASE("a rank with something else than a record is not taken in", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port)), milliseconds{1'000});
-  rendezvous::Stream odd = welcomed(port, 1, 2, "");
-  odd.send(rendezvous::make_frame(1, std::vector<std::byte>(3)));
-  rendezvous::Stream endless = connected(port);
+  wire::Stream odd = welcomed(port, 1, 2, "");
+  odd.send(wire::make_frame(1, std::vector<std::byte>(3)));
+  wire::Stream endless = connected(port);
   CHECK_THAT(rank0.get().message, Catch::Contains("missing: rank 1") &&
                                       Catch::Contains("something else than its record"));
 
   auto again = start(place_of(0, 2, tcp_url(port)), milliseconds{1'000});
-  rendezvous::Stream huge = welcomed(port, 1, 2, "");
+  wire::Stream huge = welcomed(port, 1, 2, "");
   const std::array<std::byte, 8> prefix{std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
                                         std::byte{0xff}, std::byte{1}};
   huge.send(prefix);
@@ -250,7 +250,7 @@ TEST_CASE("a rank with something else than a record is not taken in", "[rendezvo
 TEST_CASE("a data connection that strays to the rendezvous is sent away", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"));
-  rendezvous::Stream stream = connected(port);
+  wire::Stream stream = connected(port);
   base::Initiator initiator({base::Purpose::data, 1, 2, 77, 0, 0}, 0, "s");
   stream.send(initiator.hello());
   stream.send(initiator.answer(receive<base::challenge_bytes>(stream)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/rendezvous/stream.h"
+#include "lib/wire/stream.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include "base/handshake.h"
 #include "catch.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::tests {
 namespace {
@@ -30,9 +30,9 @@ struct Connection {
   }
 
   // Moves bytes until `count` frames have come or time is up.
-  std::vector<rendezvous::StreamFrame> receive(std::size_t count) {
+  std::vector<wire::StreamFrame> receive(std::size_t count) {
     const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
-    std::vector<rendezvous::StreamFrame> frames;
+    std::vector<wire::StreamFrame> frames;
     while (frames.size() < count && !far->ended() && base::Clock::now() < until) {
       near->write();
       far->read();
@@ -41,7 +41,7 @@ struct Connection {
     return frames;
   }
 
-  std::optional<rendezvous::Stream> near, far;
+  std::optional<wire::Stream> near, far;
 };
 
 std::vector<std::byte> payload_of(std::uint16_t type) {
@@ -49,7 +49,7 @@ std::vector<std::byte> payload_of(std::uint16_t type) {
 }
 
 std::vector<std::byte> frame_of(std::uint16_t type) {
-  return rendezvous::make_frame(type, payload_of(type));
+  return wire::make_frame(type, payload_of(type));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/rendezvous/stream.h"
+#include "lib/wire/stream.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@ using namespace rondo;
 TEST_CASE("shared bytes are sent in their place and are not copied", "[stream]") {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  rendezvous::Stream sender{base::FileDescriptor(ends[0])};
+  wire::Stream sender{base::FileDescriptor(ends[0])};
   const base::FileDescriptor receiver(ends[1]);
   constexpr std::size_t large = std::size_t{4} << 20;  // more than the kernel takes
   std::vector<std::byte> before(large, std::byte{1}), shared(large, std::byte{2}),
@@ -49,11 +49,11 @@ TEST_CASE("shared bytes are sent in their place and are not copied", "[stream]")
 TEST_CASE("a frame longer than any frame ends the stream at once", "[stream]") {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  rendezvous::Stream sender{base::FileDescriptor(ends[0])};
-  rendezvous::Stream receiver{base::FileDescriptor(ends[1])};
-  const std::vector<std::byte> longest(rendezvous::most_payload_bytes), longer(longest.size() + 1);
-  sender.send(rendezvous::make_frame(1, longest));
-  const std::vector<std::byte> begun = rendezvous::make_frame(2, longer);
+  wire::Stream sender{base::FileDescriptor(ends[0])};
+  wire::Stream receiver{base::FileDescriptor(ends[1])};
+  const std::vector<std::byte> longest(wire::most_payload_bytes), longer(longest.size() + 1);
+  sender.send(wire::make_frame(1, longest));
+  const std::vector<std::byte> begun = wire::make_frame(2, longer);
   sender.send(std::span(begun).first(100));
   receiver.read();
   const auto frame = receiver.take_frame();

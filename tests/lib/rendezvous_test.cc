@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "lib/rendezvous/url.h"
+#include "lib/settings/url.h"
 #include "ranks.h"
 
 using namespace rondo;
@@ -126,7 +126,7 @@ TEST_CASE("a rank that cannot be ends the join at once", "[rendezvous]") {
 
 TEST_CASE("a second rank 0 hears that the address is in use", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listener = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
+  const auto listener = wire::listen_on(wire::loopback_address(port), 0, 0);
   const Outcome outcome =
       join_one(place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port)), Options{}, record_of(0));
   CHECK(outcome.code == Errc::system);
@@ -153,7 +153,7 @@ TEST_CASE("a rank that begins to join after its deadline does not accuse rank 0"
   Errc code{};
   std::string message;
   try {
-    (void)rendezvous::join(place, lib::with_environment(with_deadline(milliseconds{300})),
+    (void)rendezvous::join(place, settings::with_environment(with_deadline(milliseconds{300})),
                            record_of(1));
   } catch (const Error& error) {
     code = static_cast<Errc>(error.code().value());
@@ -199,22 +199,22 @@ TEST_CASE("communicators can follow each other at the same place", "[rendezvous]
 }
 
 TEST_CASE("URLs are checked", "[rendezvous]") {
-  const auto tcp = rendezvous::parse_rendezvous("tcp://[fd00::2]:29500", "x");
-  CHECK(tcp.kind == rendezvous::RendezvousUrl::Kind::tcp);
+  const auto tcp = settings::parse_rendezvous("tcp://[fd00::2]:29500", "x");
+  CHECK(tcp.kind == settings::RendezvousUrl::Kind::tcp);
   CHECK(tcp.host == "fd00::2");
   CHECK(tcp.port == 29500);
-  CHECK(rendezvous::parse_rendezvous("tcp://node-7.cluster:1", "x").host == "node-7.cluster");
-  CHECK(rendezvous::parse_rendezvous("file:///tmp/a b", "x").path == "/tmp/a b");
+  CHECK(settings::parse_rendezvous("tcp://node-7.cluster:1", "x").host == "node-7.cluster");
+  CHECK(settings::parse_rendezvous("file:///tmp/a b", "x").path == "/tmp/a b");
   for (const char* bad :
        {"", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536",
         "tcp://host:12x", "tcp://:80", "tcp://fd00::2:80", "tcp://[fd00::2:80", "tcp://a b:80",
         "tcp://u@h:80", "file://", "file://relative", "file:///", "file:///directory/",
         "http://host:80", "host:80", "env:/"}) {
     INFO(bad);
-    CHECK_THROWS_WITH(rendezvous::parse_rendezvous(bad, "RONDO_RENDEZVOUS"),
+    CHECK_THROWS_WITH(settings::parse_rendezvous(bad, "RONDO_RENDEZVOUS"),
                       Catch::Contains("RONDO_RENDEZVOUS is '" + std::string(bad) + "'") &&
                           Catch::Contains("tcp://HOST:PORT"));
   }
-  CHECK_THROWS_AS(rendezvous::parse_rendezvous("tcp://" + std::string(3000, 'a') + ":80", "x"),
+  CHECK_THROWS_AS(settings::parse_rendezvous("tcp://" + std::string(3000, 'a') + ":80", "x"),
                   Error);
 }

@@ -43,9 +43,9 @@ class PlayedLink final : public transports::Link {
   int peer_;
 };
 
-struct PlayedPeers final : engine::OwnerHost {
+struct PlayedPeers final : operation::OwnerHost {
   void enqueued() override {}
-  using Started = engine::Taken<point::MessageOperation>;
+  using Started = operation::Taken<point::MessageOperation>;
 
   explicit PlayedPeers(int size = 2, bool checksum = false)
       : point({0, size, checksum}, calls, *this) {
@@ -56,11 +56,11 @@ struct PlayedPeers final : engine::OwnerHost {
   transports::Link& link(int peer, transports::Lane) override {
     return links[static_cast<std::size_t>(peer)];
   }
-  void finished(engine::Operation& operation) override {
+  void finished(operation::Operation& operation) override {
     calls.remove(operation);
     operation.succeed();
   }
-  void suspect(engine::Failure its_failure) override {
+  void suspect(operation::Failure its_failure) override {
     if (!may_fail) FAIL(its_failure.cause);
     failure = std::move(its_failure);
   }
@@ -105,20 +105,20 @@ struct PlayedPeers final : engine::OwnerHost {
                  "connection reset by peer", in_order, now);
   }
   bool awaits(int peer) { return point.awaits_header(link(peer, transports::Lane::messages)); }
-  std::vector<int> awaited(const engine::Operation& operation) const {
-    engine::Awaited awaited;
+  std::vector<int> awaited(const operation::Operation& operation) const {
+    operation::Awaited awaited;
     point.append_awaited(operation, awaited);
     return awaited.ranks;
   }
-  static bool done(const engine::Operation& operation) {
-    return operation.state() == engine::Operation::State::done;
+  static bool done(const operation::Operation& operation) {
+    return operation.state() == operation::Operation::State::done;
   }
 
   bool may_fail = false;
-  std::optional<engine::Failure> failure;             // the last one
+  std::optional<operation::Failure> failure;          // the last one
   engine::Engine engine{{}, {nullptr}, {}, nullptr};  // only what operations refer to
-  std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
-  engine::LaneCalls calls{0, transports::Lane::messages};
+  std::shared_ptr<operation::OperationPool> pool = std::make_shared<operation::OperationPool>();
+  operation::LaneCalls calls{0, transports::Lane::messages};
   std::deque<PlayedLink> links;  // by rank; that to rank 0 is not used
   point::Point point;
 

@@ -285,7 +285,7 @@ TEST_CASE("ranks that leave end nothing where no receive is from any rank") {
   PlayedPeers peers(2);
   peers.lose(1, true, some_time);
   peers.point.peer_left(1, some_time);
-  peers.point.check(some_time + 10 * engine::Losses::unseen_time);
+  peers.point.check(some_time + 10 * operation::Losses::unseen_time);
   CHECK_FALSE(peers.failure);
 }
 
@@ -297,10 +297,10 @@ TEST_CASE("a rank that leaves in order does not end a receive from any rank befo
   // The link of rank 1 is reset before its farewell comes, as may be when it leaves.
   peers.lose(1, false, some_time);
   CHECK_FALSE(peers.failure);
-  peers.point.peer_left(1, some_time + engine::Losses::patient_time / 2);
+  peers.point.peer_left(1, some_time + operation::Losses::patient_time / 2);
   peers.lose(2, true, some_time);
   peers.point.peer_left(2, some_time);
-  peers.point.check(some_time + 2 * engine::Losses::patient_time);
+  peers.point.check(some_time + 2 * operation::Losses::patient_time);
   CHECK_FALSE(peers.failure);
   SECTION("another rank can still send") {
     peers.arrive(3, PointKind::message, 1, memory.size());
@@ -308,11 +308,11 @@ TEST_CASE("a rank that leaves in order does not end a receive from any rank befo
     CHECK(receive->source() == 3);
   }
   SECTION("the last one leaves, too") {
-    const base::TimePoint end = some_time + 3 * engine::Losses::patient_time;
+    const base::TimePoint end = some_time + 3 * operation::Losses::patient_time;
     peers.point.peer_left(3, end);
     CHECK_FALSE(peers.failure);  // what it has sent may still come
-    CHECK(peers.point.next_check() == end + engine::Losses::unseen_time);
-    peers.point.check(end + engine::Losses::unseen_time);
+    CHECK(peers.point.next_check() == end + operation::Losses::unseen_time);
+    peers.point.check(end + operation::Losses::unseen_time);
     REQUIRE(peers.failure);
     CHECK(peers.failure->code == Errc::peer_left);
     CHECK(peers.failure->cause ==
@@ -330,7 +330,7 @@ TEST_CASE("a receive from any rank reads the link of a rank that has left to its
   peers.complete(1);
   const auto receive = peers.receive_any(memory);
   peers.point.peer_left(1, some_time);
-  const base::TimePoint later = some_time + 10 * engine::Losses::unseen_time;
+  const base::TimePoint later = some_time + 10 * operation::Losses::unseen_time;
   peers.point.check(later);
   REQUIRE_FALSE(peers.failure);
   SECTION("a message is still there") {
@@ -341,7 +341,7 @@ TEST_CASE("a receive from any rank reads the link of a rank that has left to its
   SECTION("nothing is there") {
     peers.lose(1, true, later);
     CHECK_FALSE(peers.failure);
-    peers.point.check(later + engine::Losses::farewell_time);
+    peers.point.check(later + operation::Losses::farewell_time);
     REQUIRE(peers.failure);
     CHECK(peers.failure->code == Errc::peer_left);
     peers.point.clear();
@@ -357,8 +357,8 @@ TEST_CASE(
   peers.point.peer_left(1, some_time);
   CHECK_FALSE(peers.failure);
   const auto receive = peers.receive_any(memory);
-  CHECK(peers.point.next_check() == some_time + engine::Losses::farewell_time);
-  peers.point.check(some_time + engine::Losses::farewell_time);
+  CHECK(peers.point.next_check() == some_time + operation::Losses::farewell_time);
+  peers.point.check(some_time + operation::Losses::farewell_time);
   REQUIRE(peers.failure);
   CHECK(peers.failure->code == Errc::peer_left);
   CHECK(peers.failure->cause ==
@@ -387,8 +387,8 @@ TEST_CASE("a rank that is lost without a farewell ends a receive from any rank")
   const auto receive = peers.receive_any(memory);
   peers.lose(2, in_order, some_time);
   CHECK_FALSE(peers.failure);
-  CHECK(peers.point.next_check() == some_time + engine::Losses::patient_time);
-  peers.point.check(some_time + engine::Losses::patient_time);
+  CHECK(peers.point.next_check() == some_time + operation::Losses::patient_time);
+  peers.point.check(some_time + operation::Losses::patient_time);
   REQUIRE(peers.failure);
   CHECK(peers.failure->code == Errc::peer_lost);
   CHECK(peers.failure->cause == "rank 0 lost rank 2 at the played rank: connection reset by peer");

@@ -19,7 +19,7 @@ const std::string late = "not done within 2 s on rank 0: ";
 TEST_CASE("a receive whose message is just arriving waits for its sender") {
   PlayedPeers bench;
   Payload memory(40'000);
-  engine::Taken<point::MessageOperation> receive;
+  operation::Taken<point::MessageOperation> receive;
   SECTION("the receive came first") {
     receive = bench.receive(memory);
     CHECK(bench.awaited(*receive) == std::vector<int>{1});

@@ -23,10 +23,10 @@
 
 #include "base/handshake.h"
 #include "base/text.h"
-#include "lib/control/messages.h"
 #include "lib/needs.h"
-#include "lib/rendezvous/socket.h"
-#include "lib/rendezvous/stream.h"
+#include "lib/wire/messages.h"
+#include "lib/wire/socket.h"
+#include "lib/wire/stream.h"
 
 namespace rondo {
 namespace {
@@ -123,8 +123,8 @@ struct Joiner {
     if (base::VerdictBytes verdict; answered && stream.take(verdict)) {
       if (base::Initiator::read_verdict(verdict) != base::Verdict::welcome)
         fail("rank 0 refuses a rank");
-      stream.send(control::encode(
-          control::RecordMessage{static_cast<std::uint64_t>(limit.count()), record()}));
+      stream.send(
+          wire::encode(wire::RecordMessage{static_cast<std::uint64_t>(limit.count()), record()}));
       return handed_in = true;
     }
     return ended();
@@ -156,13 +156,13 @@ struct Joiner {
     stream.write();
     stream.read();
     while (const auto frame = stream.take_frame())
-      if (const auto message = control::decode(frame->type, frame->payload);
+      if (const auto message = wire::decode(frame->type, frame->payload);
           message && std::holds_alternative<Message>(*message))
         return true;
     return ended();
   }
 
-  rendezvous::Stream stream;
+  wire::Stream stream;
   base::Initiator initiator;
   int rank;
   bool answered = false, handed_in = false;
@@ -198,13 +198,13 @@ void read_whole(int pipe, void* to, std::size_t bytes) {
 }
 
 Joiners connect_joiners(int ranks, const std::string& address) {
-  const rendezvous::Endpoint endpoint = rendezvous::parse_endpoint(address).front();
+  const wire::Endpoint endpoint = wire::parse_endpoint(address).front();
   const base::TimePoint until = base::after(base::Clock::now(), limit);
   Joiners joiners;
   for (int rank = 1; rank < ranks; ++rank)
     for (;;) {
       std::string why;
-      if (base::FileDescriptor socket = rendezvous::connect_to(endpoint, until, why)) {
+      if (base::FileDescriptor socket = wire::connect_to(endpoint, until, why)) {
         joiners.push_back(std::make_unique<Joiner>(std::move(socket), rank, ranks));
         // Rank 0 waits only a short time for a handshake that has begun, and limits their number.
         if (rank % 32 == 0)
@@ -212,14 +212,14 @@ Joiners connect_joiners(int ranks, const std::string& address) {
         break;
       }
       if (base::Clock::now() >= until) fail(why);
-      rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{2}));
+      wire::pause_until(base::after(base::Clock::now(), milliseconds{2}));
     }
   return joiners;
 }
 
 std::string free_address() {
-  const auto listener = rendezvous::listen_on(rendezvous::loopback_address(0), 0, 0);
-  return rendezvous::own_endpoint(listener.front().get()).text();
+  const auto listener = wire::listen_on(wire::loopback_address(0), 0, 0);
+  return wire::own_endpoint(listener.front().get()).text();
 }
 
 Report measure(int ranks, std::size_t& sent, double& drained) {
@@ -238,19 +238,18 @@ Report measure(int ranks, std::size_t& sent, double& drained) {
   until_all(joiners, [](Joiner& joiner) { return joiner.shake_hands(); });
   char joined = 0;
   read_whole(reading.get(), &joined, 1);
-  std::size_t expected = control::encode(control::MembersMessage{1, 1}).size();
+  std::size_t expected = wire::encode(wire::MembersMessage{1, 1}).size();
   expected +=
-      static_cast<std::size_t>(ranks) * control::encode(control::MemberMessage{0, record()}).size();
+      static_cast<std::size_t>(ranks) * wire::encode(wire::MemberMessage{0, record()}).size();
   until_all(joiners, [&](Joiner& joiner) { return joiner.drain(expected); });
   drained = seconds_since(start);
   sent = expected * joiners.size();
-  for (const auto& joiner : joiners) joiner->stream.send(control::encode(control::ReadyMessage{}));
-  until_all(joiners, [](Joiner& joiner) { return joiner.hear<control::GoMessage>(); });
-  for (const auto& joiner : joiners)
-    joiner->stream.send(control::encode(control::LeavingMessage{}));
+  for (const auto& joiner : joiners) joiner->stream.send(wire::encode(wire::ReadyMessage{}));
+  until_all(joiners, [](Joiner& joiner) { return joiner.hear<wire::GoMessage>(); });
+  for (const auto& joiner : joiners) joiner->stream.send(wire::encode(wire::LeavingMessage{}));
   // A rank that got its LeftMessage closes its side.
   until_all(joiners, [](Joiner& joiner) {
-    if (!joiner.hear<control::LeftMessage>()) return false;
+    if (!joiner.hear<wire::LeftMessage>()) return false;
     joiner.stream.finish_sending();
     return true;
   });

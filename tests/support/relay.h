@@ -23,8 +23,8 @@
 #include <rondo/info.h>
 
 #include "base/handshake.h"
-#include "lib/reachability.h"
-#include "lib/rendezvous/socket.h"
+#include "lib/settings/reachability.h"
+#include "lib/wire/socket.h"
 
 namespace rondo::testing {
 
@@ -56,11 +56,11 @@ inline RelayBytes dropped(const RelayBytes&) {
 // Connects to 127.0.0.1 from another address of this host. The other end takes it for a connection
 // from another host. Returns nothing when this host has no such address.
 inline base::FileDescriptor connect_from_outside(std::uint16_t port) {
-  for (const InterfaceInfo& one : lib::describe_interfaces({})) {
+  for (const InterfaceInfo& one : settings::describe_interfaces({})) {
     if (one.loopback || one.address.find(':') != std::string::npos) continue;
-    const rendezvous::Endpoint from = rendezvous::parse_endpoint(one.address + ":1").front(),
-                               to = rendezvous::loopback_address(port).front();
-    rendezvous::Endpoint any_port = from;
+    const wire::Endpoint from = wire::parse_endpoint(one.address + ":1").front(),
+                         to = wire::loopback_address(port).front();
+    wire::Endpoint any_port = from;
     any_port.set_port(0);
     base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::bind(socket.get(), any_port.address(), any_port.bytes) == 0 &&
@@ -95,10 +95,10 @@ inline base::Agreement agree_over(const base::FileDescriptor& socket, const base
 // Listens on 127.0.0.1 from its construction to its destruction, on a thread of its own.
 class Relay {
  public:
-  Relay(const rendezvous::Endpoint& target, Attack attack)
+  Relay(const wire::Endpoint& target, Attack attack)
       : target_(target),
         attack_(std::move(attack)),
-        listener_(std::move(rendezvous::listen_on(rendezvous::loopback_address(0), 0, 0).front())),
+        listener_(std::move(wire::listen_on(wire::loopback_address(0), 0, 0).front())),
         stop_(::eventfd(0, EFD_CLOEXEC)),
         thread_([this] { run(); }) {}
   ~Relay() {
@@ -109,7 +109,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  rendezvous::Endpoint endpoint() const { return rendezvous::own_endpoint(listener_.get()); }
+  wire::Endpoint endpoint() const { return wire::own_endpoint(listener_.get()); }
 
  private:
   struct Way {
@@ -140,11 +140,11 @@ class Relay {
   }
 
   void take_in() {
-    base::FileDescriptor socket = rendezvous::accept_from(listener_.get());
+    base::FileDescriptor socket = wire::accept_from(listener_.get());
     if (!socket) return;
     std::string why;
     base::FileDescriptor target =
-        rendezvous::connect_to(target_, base::after(base::Clock::now(), milliseconds{10'000}), why);
+        wire::connect_to(target_, base::after(base::Clock::now(), milliseconds{10'000}), why);
     if (!target) return;
     Pair& pair = pairs_.emplace_back();
     pair.sockets = {std::move(socket), std::move(target)};
@@ -179,7 +179,7 @@ class Relay {
     way.out.insert(way.out.end(), changed.begin(), changed.end());
   }
 
-  const rendezvous::Endpoint target_;
+  const wire::Endpoint target_;
   const Attack attack_;
   base::FileDescriptor listener_, stop_;
   std::list<Pair> pairs_;  // used by the thread only

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 using namespace rondo;
 using namespace rondo::tools;

@@ -4,7 +4,7 @@
 #include "catch.h"
 #include "record_text.h"
 #include "tools/plots/page.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 using namespace rondo::tools;
 using Catch::Matchers::Contains;

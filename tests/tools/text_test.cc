@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 #include <limits>
 

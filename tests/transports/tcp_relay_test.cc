@@ -34,8 +34,8 @@ tcp::Options options_of(int rank, base::Protection protection, unsigned connecti
   return options;
 }
 
-rendezvous::Endpoint to_endpoint(const boost::asio::ip::tcp::endpoint& from) {
-  rendezvous::Endpoint endpoint;
+wire::Endpoint to_endpoint(const boost::asio::ip::tcp::endpoint& from) {
+  wire::Endpoint endpoint;
   endpoint.bytes = static_cast<socklen_t>(from.size());
   std::memcpy(&endpoint.storage, from.data(), from.size());
   return endpoint;
@@ -94,7 +94,7 @@ TEST_CASE(
     options.between_hosts = wanted;
     const auto transport = tcp::make_tcp(options);
     transport->start({transport->address(), transport->address()}, job);
-    rendezvous::Endpoint at =
+    wire::Endpoint at =
         to_endpoint(connect::decode_address(transport->address())->endpoints.front());
     const base::FileDescriptor outside = connect_from_outside(at.port());
     if (!outside) {

@@ -14,13 +14,13 @@
 #include "tools/bench/faults.h"
 #include "tools/bench/report.h"
 #include "tools/ceilings/choose.h"
-#include "tools/commands.h"
 #include "tools/late/clocks.h"
 #include "tools/measure/measure.h"
-#include "tools/output.h"
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

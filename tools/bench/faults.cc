@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "tools/bench/options.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 

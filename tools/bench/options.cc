@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "tools/ranks/spawn.h"
 #include "tools/records/result_file.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "tools/bench/pairs_options.h"
-#include "tools/commands.h"
 #include "tools/measure/conditions.h"
 #include "tools/measure/gpu.h"
 #include "tools/measure/operation.h"
 #include "tools/ranks/bind.h"
+#include "tools/shared/commands.h"
 
 namespace rondo::tools {
 

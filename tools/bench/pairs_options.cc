@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

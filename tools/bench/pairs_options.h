@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/commands.h"
+#include "tools/shared/commands.h"
 
 namespace rondo::tools {
 

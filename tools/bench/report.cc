@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "tools/output.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 std::string short_number(double value) {

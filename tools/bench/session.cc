@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/commands.h"
 #include "tools/measure/agree.h"
-#include "tools/output.h"
 #include "tools/records/line_file.h"
 #include "tools/records/result_file.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include "tools/ceilings/core_ceiling.h"
 #include "tools/ceilings/device_ceiling.h"
 #include "tools/ceilings/gpu_ceiling.h"
-#include "tools/output.h"
+#include "tools/shared/output.h"
 
 namespace rondo::tools {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "tools/median.h"
+#include "tools/shared/median.h"
 
 namespace rondo::tools {
 namespace {

@@ -9,10 +9,10 @@
 #include <stdexcept>
 
 #include "base/text.h"
-#include "tools/commands.h"
 #include "tools/measure/agree.h"
-#include "tools/output.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

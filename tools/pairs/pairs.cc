@@ -16,9 +16,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/commands.h"
 #include "tools/measure/agree.h"
-#include "tools/output.h"
 #include "tools/pairs/link.h"
 #include "tools/pairs/report.h"
 #include "tools/pairs/schedule.h"
@@ -26,7 +24,9 @@
 #include "tools/pairs/words.h"
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

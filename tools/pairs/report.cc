@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "base/text.h"
-#include "tools/output.h"
 #include "tools/plots/heat_map.h"
+#include "tools/shared/output.h"
 
 namespace rondo::tools {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/json.h"
 #include "tools/pairs/survey.h"
 #include "tools/pairs/words.h"
+#include "tools/shared/json.h"
 
 namespace rondo::tools {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/output.h"
 #include "tools/records/result_file.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

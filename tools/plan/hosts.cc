@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -13,12 +13,12 @@
 #include <rondo/error.h>
 
 #include "base/traits.h"
-#include "tools/commands.h"
-#include "tools/output.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/hosts.h"
 #include "tools/plan/simulate.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "tools/plots/svg.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `rondo plot` and `rondo report`.
-#include "tools/commands.h"
+#include "tools/shared/commands.h"
 
 #include <fmt/format.h>
 
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/output.h"
 #include "tools/plots/figures.h"
 #include "tools/plots/page.h"
 #include "tools/records/result_file.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

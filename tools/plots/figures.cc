@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "tools/plots/heat_map.h"
 #include "tools/plots/svg.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

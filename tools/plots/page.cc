@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "tools/plots/figures.h"
 #include "tools/plots/svg.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

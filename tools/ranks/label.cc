@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include "tools/output.h"
+#include "tools/shared/output.h"
 
 namespace rondo::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

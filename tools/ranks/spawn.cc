@@ -21,12 +21,12 @@
 
 #include "base/file_descriptor.h"
 #include "base/text.h"
-#include "tools/output.h"
 #include "tools/ranks/child.h"
 #include "tools/ranks/label.h"
 #include "tools/ranks/private_directory.h"
 #include "tools/ranks/signals.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

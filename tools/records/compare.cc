@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "tools/text.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/commands.h"
-#include "tools/json.h"
-#include "tools/output.h"
 #include "tools/records/compare.h"
 #include "tools/records/result_file.h"
-#include "tools/text.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/json.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

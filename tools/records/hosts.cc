@@ -4,7 +4,7 @@
 #include <sys/utsname.h>
 
 #include <fmt/format.h>
-#include "tools/json.h"
+#include "tools/shared/json.h"
 
 #include <algorithm>
 #include <fstream>

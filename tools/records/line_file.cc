@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <system_error>
 
-#include "tools/output.h"
 #include "tools/records/result_file.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 

@@ -17,14 +17,14 @@
 
 #include "base/file_descriptor.h"
 #include "base/text.h"
-#include "tools/output.h"
 #include "tools/records/write.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {
 
-// Finds members in logarithmic time, however many there are. Json of tools/json.h does not.
+// Finds members in logarithmic time, however many there are. Json of tools/shared/json.h does not.
 using Tree = nlohmann::json;
 
 // Records are less deep. A record of a hundred thousand rows has fewer values.

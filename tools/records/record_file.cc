@@ -7,8 +7,8 @@
 #include <exception>
 #include <utility>
 
-#include "tools/output.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 

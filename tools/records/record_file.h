@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/json.h"
 #include "tools/records/result_file.h"
+#include "tools/shared/json.h"
 
 namespace rondo::tools {
 

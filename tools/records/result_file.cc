@@ -13,8 +13,8 @@
 #include <system_error>
 
 #include "base/file_descriptor.h"
-#include "tools/output.h"
-#include "tools/text.h"
+#include "tools/shared/output.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tools/median.h"
+#include "tools/shared/median.h"
 
 namespace rondo::tools {
 namespace {

@@ -15,13 +15,13 @@
 #include "base/text.h"
 #include "tools/bench/faults.h"
 #include "tools/bench/report.h"
-#include "tools/commands.h"
 #include "tools/late/clocks.h"
 #include "tools/measure/agree.h"
 #include "tools/measure/measure.h"
-#include "tools/output.h"
 #include "tools/records/line_file.h"
 #include "tools/records/write.h"
+#include "tools/shared/commands.h"
+#include "tools/shared/output.h"
 #include "tools/soak/histogram.h"
 
 namespace rondo::tools {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the direct collectives of one priority. They need no links, because all ranks load and store
+// each other's memory.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
+#pragma once
+
+#include <string>
+
+#include "collectives/direct/direct.h"
+#include "collectives/direct/gpu_movers.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/owner.h"
+
+namespace rondo::lanes {
+
+// What the first operation of the lane waits for, GPUs aside.
+operation::Standing standing_of(direct::DirectLane& lane, bool wants_only);
+
+class DirectOwner final : public operation::OperationOwner {
+ public:
+  // windows, calls and host outlive the owner.
+  DirectOwner(transports::Windows& windows, const direct::DirectOptions& options, Priority priority,
+              operation::LaneCalls& calls, operation::OwnerHost& host);
+  DirectOwner(const DirectOwner&) = delete;
+  DirectOwner& operator=(const DirectOwner&) = delete;
+
+  // Posts the operation at once, unless it has to wait for those before it.
+  void begin(operation::DirectOperation& operation) { lane_.begin(operation); }
+
+  bool advance() override { return !lane_.idle() && run(); }
+  void clear() noexcept override { lane_.clear(); }
+  std::uint64_t awaited() const noexcept { return lane_.awaited(); }
+  // See ScheduledLane.
+  void know(direct::GpuMover& mover) { movers_.know(mover); }
+  bool prepare_sleep() { return lane_.prepare_sleep(); }
+  bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
+  operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
+  void append_awaited(const operation::Operation& operation,
+                      operation::Awaited& awaited) const override;
+  std::string late_text(const operation::Operation& operation) const override;
+  operation::Traffic traffic() const noexcept override;
+
+ private:
+  bool run();
+  void refuse();
+
+  const Priority priority_;
+  operation::LaneCalls& calls_;
+  operation::OwnerHost& host_;
+  direct::DirectLane lane_;
+  direct::GpuMovers movers_;
+};
+
+}  // namespace rondo::lanes

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/lanes/scheduled_lane.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/crc32c.h"
+
+namespace rondo::lanes {
+
+namespace {
+
+constexpr int frames_in_a_row = 64;  // to one peer, before another gets its turn
+
+operation::Frame frame_of(const operation::ScheduledOperation& operation,
+                          const operation::FramePlace& place) {
+  return {operation.signature,
+          operation.number,
+          static_cast<std::uint16_t>(place.segment),
+          static_cast<std::uint16_t>(place.frame),
+          0,
+          operation.input_scale};
+}
+
+}  // namespace
+
+ScheduledLane::ScheduledLane(const Options& options, operation::LaneCalls& calls,
+                             operation::OwnerHost& host)
+    : options_(options),
+      calls_(calls),
+      host_(host),
+      channels_(static_cast<std::size_t>(options.size)),
+      losses_(options.rank, options.size) {
+  senders_.reserve(channels_.size());
+  for (int peer = 0; peer < options.size; ++peer) {
+    channel(peer).peer = peer;
+    channel(peer).queued.reserve(16);
+  }
+}
+
+ScheduledLane::Channel& ScheduledLane::channel(transports::Link& link) noexcept {
+  Channel& c = channel(link.peer());
+  c.link = &link;
+  return c;
+}
+
+void ScheduledLane::begin(operation::ScheduledOperation& operation) {
+  operation.next = nullptr;
+  operation.unheard = operation.run.program().tellers();
+  (last_ == nullptr ? first_ : last_->next) = &operation;
+  last_ = &operation;
+  if (operation.run.staged())
+    operation.on_gpu.staging->begin(operation);
+  else if (operation.run.waits_for_staging())
+    ++staging_waiters_;
+  bool any_lost = false;
+  for (const schedules::ProgramPeer& peer : operation.run.program().peers()) {
+    Channel& c = channel(peer.rank);
+    any_lost |= c.lost;
+    if (c.receiving == nullptr) {
+      c.receiving = &operation;
+      settle_receiving(c);
+    }
+    if (c.sending == nullptr) {
+      c.sending = &operation;
+      senders_.push_back(&c);
+      settle_sending(c);
+    }
+  }
+  if (any_lost) check(base::Clock::now());
+}
+
+void ScheduledLane::know(GpuStaging& gpu) {
+  if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
+}
+
+void ScheduledLane::remove(operation::ScheduledOperation& operation) noexcept {
+  if (first_ == &operation) {
+    first_ = operation.next;
+    if (first_ == nullptr) last_ = nullptr;
+  } else {
+    operation::ScheduledOperation* before = first_;
+    while (before->next != &operation) before = before->next;
+    before->next = operation.next;
+    if (last_ == &operation) last_ = before;
+  }
+  operation.next = nullptr;
+  if (staging_owner_ == &operation) staging_owner_ = nullptr;
+}
+
+void ScheduledLane::finish(operation::ScheduledOperation& operation) {
+  remove(operation);
+  if (operation.ends_in_memory) return;
+  calls_.ended(operation);
+  host_.finished(operation);
+}
+
+void ScheduledLane::clear() noexcept {
+  first_ = last_ = staging_owner_ = nullptr;
+  staging_waiters_ = 0;
+  senders_.clear();
+  for (Channel& c : channels_) {
+    c.receiving = c.sending = nullptr;
+    c.queued.clear();
+    c.refused.reset();
+    c.arriving.reset();
+  }
+  for (GpuStaging* gpu : gpus_) gpu->clear();
+  losses_.begin_check();
+}
+
+void ScheduledLane::settle_receiving(Channel& c) noexcept {
+  while (c.receiving != nullptr) {
+    c.receiving_index = c.receiving->run.program().peer_index(c.peer);
+    if (c.receiving_index >= 0 && !c.receiving->run.peer(c.receiving_index).receives.done()) return;
+    c.receiving = c.receiving->next;
+  }
+}
+
+void ScheduledLane::settle_sending(Channel& c) {
+  while (c.sending != nullptr) {
+    c.sending_index = c.sending->run.program().peer_index(c.peer);
+    if (c.sending_index >= 0 && !c.sending->run.peer(c.sending_index).sends.done()) return;
+    c.sending = c.sending->next;
+  }
+  senders_.erase(std::find(senders_.begin(), senders_.end(), &c));
+}
+
+// True when an operation has got the memory: TwoLevelOwner may wait for that.
+bool ScheduledLane::grant_staging() {
+  if (staging_waiters_ == 0 || staging_owner_ != nullptr) return false;
+  for (operation::ScheduledOperation* operation = first_; operation != nullptr;
+       operation = operation->next) {
+    if (operation->run.staged() || !operation->run.waits_for_staging()) continue;
+    if (staging_.size() < operation->run.staging_bytes_needed())
+      staging_.resize(operation->run.staging_bytes_needed());
+    operation->run.give_staging(staging_.data());
+    staging_owner_ = operation;
+    --staging_waiters_;
+    return true;
+  }
+  return false;
+}
+
+// Only the GPU's last copy completes an operation, so links never do.
+bool ScheduledLane::advance_gpus() {
+  bool moved = false;
+  for (GpuStaging* gpu : gpus_) {
+    if (gpu->idle()) continue;
+    moved = gpu->advance() || moved;
+    if (gpu->take_enqueued()) host_.enqueued();
+    while (operation::ScheduledOperation* const complete = gpu->take_complete()) finish(*complete);
+  }
+  return moved;
+}
+
+bool ScheduledLane::prepare_sleep() {
+  return std::ranges::all_of(gpus_, [](GpuStaging* gpu) { return gpu->prepare_sleep(); });
+}
+
+bool ScheduledLane::await_copies(base::TimePoint until) noexcept {
+  bool ended = true;
+  for (GpuStaging* gpu : gpus_) ended = gpu->port().await_copies(until) && ended;
+  return ended;
+}
+
+bool ScheduledLane::run() {
+  bool moved = grant_staging();
+  moved = advance_gpus() || moved;
+  for (std::size_t i = 0; i < senders_.size();) {
+    Channel* const channel = senders_[i];
+    moved |= send_ready(*channel);
+    // It may have taken the channel out of the list.
+    if (i < senders_.size() && senders_[i] == channel) ++i;
+  }
+  return moved;
+}
+
+transports::HeaderBytes ScheduledLane::header_of(const operation::ScheduledOperation& operation,
+                                                 const operation::Outgoing& outgoing) const {
+  operation::Frame frame = frame_of(operation, outgoing.place);
+  if (options_.checksum && !outgoing.payload.empty())
+    frame.checksum = base::crc32c(outgoing.payload);
+  return operation::encode(frame);
+}
+
+bool ScheduledLane::send_ready(Channel& c) {
+  bool moved = false;
+  for (int i = 0; i < frames_in_a_row && c.sending != nullptr && !c.lost; ++i) {
+    operation::ScheduledOperation& operation = *c.sending;
+    const int index = c.sending_index;
+    const auto outgoing = operation.run.sendable(index);
+    if (!outgoing) break;
+    if (c.link == nullptr) c.link = &host_.link(c.peer, calls_.lane());
+    if (!c.refused) c.refused = header_of(operation, *outgoing);
+    const transports::Send result = c.link->send(*c.refused, outgoing->payload, 0);
+    if (result == transports::Send::full) break;
+    c.refused.reset();
+    moved = true;
+    ++traffic_.frames_sent;
+    traffic_.bytes_sent += outgoing->payload.size();
+    const operation::FramePlace place = operation.run.send_started(index);
+    if (result != transports::Send::queued) operation.run.payload_released(place);
+    if (result == transports::Send::done) {
+      operation.run.send_finished(place);
+    } else {
+      c.queued.push_back({&operation, place, result == transports::Send::queued});
+    }
+    settle_sending(c);
+    if (operation.run.complete()) finish(operation);
+  }
+  return moved;
+}
+
+std::optional<transports::Receive> ScheduledLane::expected(transports::Link& link,
+                                                           std::size_t ahead) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return std::nullopt;
+  return c.receiving->run.receivable(c.receiving_index, ahead);
+}
+
+transports::Header ScheduledLane::arrived(transports::Link& link,
+                                          const transports::HeaderBytes& header) {
+  Channel& c = channel(link);
+  auto frame = operation::decode(header);
+  if (!frame) {
+    corrupt(c, "a frame header is damaged");
+    return transports::Header::refuse;
+  }
+  if (c.receiving == nullptr && frame->number > calls_.begun()) {
+    c.held = frame;
+    any_held_ = true;
+    return transports::Header::hold;
+  }
+  if (!check_frame(c, *frame)) return transports::Header::refuse;
+  hear(c);
+  if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
+  c.held.reset();
+  c.arriving = frame;
+  c.checksum = 0;
+  return transports::Header::accept;
+}
+
+std::size_t ScheduledLane::data(transports::Link& link, std::span<const std::byte> view) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return view.size();  // after clear() the rest of a frame is dropped
+  const std::size_t used =
+      c.receiving->run.consume(c.receiving_index, view, c.arriving->input_scale);
+  if (options_.checksum) c.checksum = base::crc32c(view.first(used), c.checksum);
+  return used;
+}
+
+void ScheduledLane::received(transports::Link& link) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return;
+  operation::ScheduledOperation& operation = *c.receiving;
+  const std::uint32_t checksum = c.arriving->checksum;
+  c.arriving.reset();
+  const std::size_t bytes = operation.run.bytes_of(operation.run.next_receive(c.receiving_index));
+  if (bytes != 0 && !check_payload(c, checksum))
+    return corrupt(c, "the checksum of a payload does not match");
+  ++traffic_.frames_received;
+  traffic_.bytes_received += bytes;
+  calls_.moved();
+  operation.run.received(c.receiving_index);
+  settle_receiving(c);
+  if (operation.run.complete()) finish(operation);
+}
+
+void ScheduledLane::sent(transports::Link& link) {
+  Channel& c = channel(link);
+  if (c.queued.empty()) return;
+  const QueuedSend send = c.queued.front();
+  c.queued.erase(c.queued.begin());
+  if (send.borrowed) send.operation->run.payload_released(send.place);
+  send.operation->run.send_finished(send.place);
+  if (send.operation->run.complete()) finish(*send.operation);
+}
+
+// A header tells it, before the payload and before there is room for that.
+void ScheduledLane::hear(Channel& c) noexcept {
+  operation::ScheduledOperation& operation = *c.receiving;
+  if (c.heard == operation.number) return;
+  c.heard = operation.number;
+  if (operation.run.program().peer(c.receiving_index).tells && --operation.unheard == 0)
+    calls_.watch().heard_all(operation);
+}
+
+operation::Standing ScheduledLane::standing(const operation::Operation& operation,
+                                            bool wants_only) {
+  const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
+  if (scheduled.on_gpu.staging != nullptr && !scheduled.on_gpu.mark.reached)
+    return {WaitCause::gpu};
+  if (scheduled.unheard == 0) return {};
+  operation::Standing result{WaitCause::ranks};
+  if (scheduled.unheard > 1 || !wants_only) return result;
+  const schedules::Program& program = scheduled.run.program();
+  for (const schedules::ProgramPeer& peer : program.peers())
+    if (peer.tells && channel(peer.rank).heard != operation.number) result.only = peer.rank;
+  // Where all hear all, one of them warns.
+  result.warns =
+      program.tellers() + 1 != channels_.size() || options_.rank == (result.only == 0 ? 1 : 0);
+  return result;
+}
+
+// Compares the frame with the one that must come next.
+bool ScheduledLane::check_frame(const Channel& c, const operation::Frame& frame) {
+  const operation::ScheduledOperation* const mine = c.receiving;
+  if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
+    host_.suspect(calls_.disagreement(c.peer, mine, frame));
+    return false;
+  }
+  const operation::FramePlace place = mine->run.next_receive(c.receiving_index);
+  if (frame.segment == static_cast<std::uint16_t>(place.segment) &&
+      frame.frame == static_cast<std::uint16_t>(place.frame))
+    return true;
+  corrupt(c, fmt::format("frame {} of segment {} came out of order", frame.frame, frame.segment));
+  return false;
+}
+
+bool ScheduledLane::check_payload(const Channel& c, std::uint32_t checksum) const {
+  if (!options_.checksum) return true;
+  const operation::Run& run = c.receiving->run;
+  const bool borrowed = run.receivable(c.receiving_index)->destination == nullptr;
+  return checksum == (borrowed ? c.checksum : base::crc32c(run.placed(c.receiving_index)));
+}
+
+// A held header is judged once this rank's call of that number has begun. It may be another call,
+// one that needs no frames from that peer: then no link would show the mismatch.
+void ScheduledLane::check_held() {
+  if (!any_held_) return;
+  any_held_ = false;
+  for (const Channel& c : channels_) {
+    if (!c.held) continue;
+    if (c.receiving == nullptr && c.held->number <= calls_.begun())
+      host_.suspect(calls_.disagreement(c.peer, nullptr, *c.held));
+    else
+      any_held_ = true;
+  }
+}
+
+void ScheduledLane::corrupt(const Channel& c, std::string_view what) {
+  host_.suspect({Errc::corrupt, losses_.text(c.peer, c.link, what)});
+}
+
+void ScheduledLane::broken(transports::Link& link, std::error_code code, std::string_view what,
+                           bool clean, base::TimePoint now) {
+  Channel& c = channel(link);
+  c.lost = true;
+  losses_.lost(link, code, what, clean, now);
+  check_loss(c, now);
+}
+
+void ScheduledLane::check(base::TimePoint now) {
+  losses_.begin_check();
+  for (const int peer : losses_.peers()) check_loss(channel(peer), now);
+}
+
+void ScheduledLane::check_loss(const Channel& c, base::TimePoint now) {
+  if (c.receiving == nullptr && c.sending == nullptr) return;
+  if (auto failure = losses_.needed(c.peer, {}, now)) host_.suspect(std::move(*failure));
+}
+
+void ScheduledLane::append_awaited(const operation::Operation& operation,
+                                   operation::Awaited& awaited) const {
+  for (const operation::ScheduledOperation* o = first_; o != nullptr; o = o->next) {
+    if (o != &operation) continue;
+    if (o->run.staged()) awaited.gpu = o->on_gpu.staging->awaited(*o);
+    if (!awaited.gpu.empty()) return;
+    const auto& peers = o->run.program().peers();
+    for (std::size_t i = 0; i < peers.size(); ++i)
+      if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
+  }
+}
+
+std::string ScheduledLane::late_text(const operation::Operation& operation) const {
+  operation::Awaited awaited;
+  append_awaited(operation, awaited);
+  return calls_.late_text(operation.time_limit, awaited);
+}
+
+operation::Traffic ScheduledLane::traffic() const noexcept {
+  operation::Traffic result = traffic_;
+  result.staging_bytes = staging_.size();
+  for (const GpuStaging* gpu : gpus_) result.staging_bytes += gpu->port().bytes();
+  return result;
+}
+
+}  // namespace rondo::lanes

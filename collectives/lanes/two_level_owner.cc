@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/lanes/two_level_owner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/lanes/direct_owner.h"
+
+namespace rondo::lanes {
+
+namespace {
+
+constexpr int host_steps_in_a_row = 4;
+
+std::span<const int> ranks_beside(int rank, const schedules::Hosts& hosts) {
+  return hosts.on(hosts.host(rank));
+}
+
+direct::DirectOptions lane_of(const TwoLevelOwner::Options& options, std::span<const int> ranks,
+                              direct::DirectUse use) {
+  return {.rank = options.rank,
+          .ranks = ranks,
+          .use = use,
+          .in_steps = false,
+          .gpu_chunk_bytes = options.gpu_chunk_bytes};
+}
+
+std::array<std::vector<schedules::Row>, collective_count> all_rows(int rank,
+                                                                   const schedules::Hosts& hosts) {
+  std::array<std::vector<schedules::Row>, collective_count> rows;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i] = schedules::rows_inside(static_cast<Collective>(i), hosts.host(rank), hosts);
+  return rows;
+}
+
+}  // namespace
+
+TwoLevelOwner::TwoLevelOwner(transports::Windows& windows, const Options& options, Parts parts,
+                             operation::LaneCalls& calls, ScheduledLane& links,
+                             operation::OwnerHost& host)
+    : priority_(options.priority),
+      ranks_(ranks_beside(options.rank, options.hosts).begin(),
+             ranks_beside(options.rank, options.hosts).end()),
+      local_(static_cast<std::size_t>(options.hosts.local(options.rank))),
+      rows_(all_rows(options.rank, options.hosts)),
+      calls_(calls),
+      links_(links),
+      host_(host),
+      stages_{Stage{{windows, lane_of(options, ranks_, direct::DirectUse::sums), priority_},
+                    std::move(parts[sums])},
+              Stage{{windows, lane_of(options, ranks_, direct::DirectUse::copies), priority_},
+                    std::move(parts[copies])}},
+      blocks_(ranks_.size()) {}
+
+void TwoLevelOwner::begin(operation::ScheduledOperation& operation) {
+  for (const Which which : {sums, copies}) {
+    if (!has_stage(which, operation.signature.operation)) continue;
+    if (which == sums) operation.run.limit(0, 0);
+    Stage& stage = stages_[which];
+    operation.stages[which] = {};
+    (stage.first == nullptr ? stage.first : stage.last->stages[which].next) = &operation;
+    stage.last = &operation;
+  }
+}
+
+void TwoLevelOwner::clear() noexcept {
+  for (Stage& stage : stages_) {
+    stage.lane.clear();
+    stage.first = stage.last = nullptr;
+  }
+}
+
+// A call may be the first of its stage before GpuStaging has memory for it and watches its mark.
+bool TwoLevelOwner::prepare_sleep() {
+  bool quiet = true;
+  for (Stage& stage : stages_) {
+    quiet = stage.lane.prepare_sleep() && quiet;
+    if (stage.first == nullptr || stage.first->on_gpu.staging == nullptr) continue;
+    if (stage.first->on_gpu.mark.reached) continue;
+    quiet = stage.first->on_gpu.staging->watch(*stage.first) && quiet;
+  }
+  return quiet;
+}
+
+// Copies come first: they end calls.
+bool TwoLevelOwner::run() {
+  const Outcome copied = run(copies);
+  if (copied == Outcome::refused) return true;
+  return run(sums) != Outcome::nothing || copied == Outcome::moved;
+}
+
+TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
+  using Step = direct::DirectLane::Step;
+  Stage& stage = stages_[which];
+  Outcome outcome = Outcome::nothing;
+  for (int i = 0; i < host_steps_in_a_row; ++i) {
+    if (stage.lane.idle() && !begin_part(which)) break;
+    const bool listens = which == sums && calls_.watch().waits_for_ranks(*stage.first);
+    const Step step = stage.lane.advance();
+    if (step == Step::none) break;
+    if (listens && (step == Step::done || stage.lane.agreed()))
+      calls_.watch().heard_all(*stage.first);
+    outcome = Outcome::moved;
+    calls_.moved();
+    if (step == Step::done) end_part(which);
+    if (step == Step::refused) {
+      refuse(stage);
+      return Outcome::refused;
+    }
+    // A large segment has moved a chunk: the urgent lane and the links get their turn first.
+    if (step == Step::moved && priority_ == Priority::bulk) break;
+  }
+  return outcome;
+}
+
+// The ranks of a host take the parts in one order, which depends on the call alone. In an
+// all_gather the blocks of this host come first, in all segments: no link brings them.
+TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
+  const operation::ScheduledOperation& whole = *stages_[which].first;
+  const std::uint64_t done = whole.stages[which].done, segments = whole.run.segments();
+  const std::size_t count = rows(whole.signature.operation).size();
+  if (!base::traits_of(whole.signature.operation).gathers())
+    return {done / count, done % count, which == sums};
+  if (done < segments) return {done, 0, true};
+  return {(done - segments) / (count - 1), 1 + (done - segments) % (count - 1), false};
+}
+
+// Sums run ahead of the links by as many segments as these hold, so links find the next sums ready.
+// Sums that lie in staging memory run ahead only as far as it reaches.
+bool TwoLevelOwner::ready(Which which, const Part& part) const {
+  operation::ScheduledOperation& whole = *stages_[which].first;
+  if (whole.on_gpu.staging != nullptr && !whole.on_gpu.staging->reached(whole)) return false;
+  const operation::Run& run = whole.run;
+  if (which == copies) return part.of_inputs || part.segment < run.segments_done();
+  return part.segment < std::min(run.segments_openable() + run.window(), run.segments_with_room());
+}
+
+// Writes to blocks_ where the ranks' slices of a part lie in the buffer.
+void TwoLevelOwner::lay_out(const operation::ScheduledOperation& whole, const Part& part) {
+  const schedules::Row& row = rows(whole.signature.operation)[part.row];
+  for (std::size_t local = 0; local < row.size(); ++local) {
+    const auto [first, end] = row[local];
+    blocks_[local] = {};
+    if (first == end) continue;
+    const schedules::Range last = whole.run.place(part.segment, end - 1);
+    const std::size_t start = whole.run.place(part.segment, first).offset;
+    blocks_[local] = {start, last.offset + last.count - start};
+  }
+}
+
+// Begins the next part of the first call, if it is ready.
+bool TwoLevelOwner::begin_part(Which which) {
+  Stage& stage = stages_[which];
+  if (stage.first == nullptr) return false;
+  const Part part = next_part(which);
+  if (!ready(which, part)) return false;
+  const operation::ScheduledOperation& whole = *stage.first;
+  const operation::Run& run = whole.run;
+  lay_out(whole, part);
+  schedules::Call call;
+  call.signature = whole.signature;
+  call.signature.count = 0;
+  for (const schedules::Range& block : blocks_) call.signature.count += block.count;
+  const schedules::Slices own = rows(whole.signature.operation)[part.row][local_];
+  const std::size_t own_bytes = blocks_[local_].count * size_of(whole.signature.type);
+  // A rank without slices in this row neither gives nor gets any bytes there. What links bring has
+  // staging memory, but perhaps not yet what this rank has put in.
+  const bool has_value = own.first != own.end && !(which == copies && part.of_inputs);
+  std::byte* const value = has_value ? run.value(part.segment, own.first) : whole.out;
+  call.priority = priority_;
+  if (which == sums) {
+    // The last hop between hosts finishes the result.
+    call.signature.operation = Collective::reduce_scatter_v;
+    if (call.signature.op == ReduceOp::mean) call.signature.op = ReduceOp::sum;
+    call.signature.scale = run.input_factor();
+    call.input_scale = whole.input_scale;
+    call.in = whole.in;
+    call.in_bytes = whole.in_bytes;
+    call.out = value;
+    call.out_bytes = own_bytes;
+  } else {
+    call.signature.operation = Collective::all_gather_v;
+    call.in = part.of_inputs ? run.input_in_buffer(part.segment, own.first) : value;
+    call.in_bytes = own_bytes;
+    call.out = whole.out;
+    call.out_bytes = whole.out_bytes;
+  }
+  operation::DirectOperation::OnGpu& on_gpu = stage.operation->on_gpu;
+  on_gpu.mover = which == sums ? whole.on_gpu.inside.sums : whole.on_gpu.inside.copies;
+  on_gpu.mark.reached = true;  // see ready()
+  on_gpu.in_is_pinned = run.staged() && which == copies && !part.of_inputs;
+  on_gpu.out_is_pinned = run.staged() && which == sums;
+  stage.operation->keep_blocks(blocks_);
+  stage.operation->start_part(call, whole.signature, whole.number);
+  stage.lane.begin(*stage.operation);
+  return true;
+}
+
+// Steps come in the order of the rows, so a row that is summed lets its steps begin.
+void TwoLevelOwner::limit_links(operation::ScheduledOperation& whole) const noexcept {
+  const Rows& rows = this->rows(whole.signature.operation);
+  const std::uint64_t done = whole.stages[sums].done;
+  std::uint32_t steps = 0;
+  for (std::size_t row = 0; row < done % rows.size(); ++row)
+    for (std::uint32_t slice = rows[row][local_].first; slice < rows[row][local_].end; ++slice)
+      steps += static_cast<std::uint32_t>(whole.run.program().chain(slice).size());
+  whole.run.limit(done / rows.size(), steps);
+}
+
+void TwoLevelOwner::end_part(Which which) {
+  Stage& stage = stages_[which];
+  operation::ScheduledOperation& whole = *stage.first;
+  const std::size_t count = rows(whole.signature.operation).size();
+  const std::uint64_t done = ++whole.stages[which].done;
+  if (which == sums) limit_links(whole);
+  if (which == copies && whole.run.staged() && ends_segment(whole)) whole.run.stored();
+  if (done < whole.run.segments() * count) return;
+  stage.first = whole.stages[which].next;
+  if (which == sums || !whole.ends_in_memory) return;
+  calls_.ended(whole);
+  host_.finished(whole);
+}
+
+// Whether the copies that have been made are all those of a segment and of the segments before it.
+bool TwoLevelOwner::ends_segment(const operation::ScheduledOperation& whole) const noexcept {
+  const std::uint64_t done = whole.stages[copies].done, segments = whole.run.segments();
+  const std::size_t count = rows(whole.signature.operation).size();
+  if (!base::traits_of(whole.signature.operation).gathers()) return done % count == 0;
+  return done > segments && (done - segments) % (count - 1) == 0;
+}
+
+// A rank's post does not agree with the first call of the stage.
+void TwoLevelOwner::refuse(const Stage& stage) {
+  if (const auto theirs = stage.lane.offence())
+    return host_.suspect(calls_.disagreement(stage.lane.offender(), stage.first, *theirs));
+  host_.suspect({Errc::corrupt, fmt::format("rank {} has posted a call that cannot be read",
+                                            stage.lane.offender())});
+}
+
+// Ranks of this host tell by their posts of the first sums, where there are sums. Later posts, and
+// links where there are sums, need what others have done.
+operation::Standing TwoLevelOwner::standing(const operation::Operation& operation,
+                                            bool wants_only) {
+  const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
+  const operation::ScheduledOperation::OnGpu& on_gpu = scheduled.on_gpu;
+  if (on_gpu.staging != nullptr && !on_gpu.mark.reached) return {WaitCause::gpu};
+  Stage& stage = stages_[sums];
+  if (stage.first == &operation && scheduled.stages[sums].done == 0)
+    return standing_of(stage.lane, wants_only);
+  return links_.standing(operation, wants_only);
+}
+
+// Where the sums of the next segment are missing, other hosts are not to blame.
+void TwoLevelOwner::append_awaited(const operation::Operation& operation,
+                                   operation::Awaited& awaited) const {
+  const std::size_t before = awaited.ranks.size();
+  for (const Stage& stage : stages_) {
+    if (stage.first != &operation) continue;
+    const operation::ScheduledOperation::OnGpu& on_gpu = stage.first->on_gpu;
+    if (on_gpu.staging != nullptr) awaited.gpu = on_gpu.staging->awaited(*stage.first);
+    if (awaited.gpu.empty()) awaited.gpu = stage.lane.awaited_gpu();
+    if (!awaited.gpu.empty()) return;
+    stage.lane.append_awaited(awaited.ranks);
+  }
+  if (awaited.ranks.size() == before) links_.append_awaited(operation, awaited);
+}
+
+std::string TwoLevelOwner::late_text(const operation::Operation& operation) const {
+  operation::Awaited awaited;
+  append_awaited(operation, awaited);
+  return calls_.late_text(operation.time_limit, awaited);
+}
+
+operation::Traffic TwoLevelOwner::traffic() const noexcept {
+  operation::Traffic result;
+  for (const Stage& stage : stages_) result.bytes_received += stage.lane.bytes_loaded();
+  result.staging_bytes = movers_.bytes();
+  return result;
+}
+
+}  // namespace rondo::lanes

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs what the ranks of one host do for each other in two-level operations, in memory that they
+// share. There are two stages, and the links of ScheduledLane work between them:
+//   sums    Where the operation reduces, the ranks sum each segment, so that each rank has the
+//           host's sums of its rails. The links carry these sums round the hosts.
+//   copies  Each rank copies what the links have brought to the others. In a reduce_scatter there
+//           is nothing to copy: the links bring each rank its own block. In an all_gather the ranks
+//           first copy the blocks of this host, without waiting for the links.
+// A segment of a stage has a part for each row of rows_inside() in schedules.h. Each part is one
+// direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
+// So the sums of later segments and calls do not wait for copies, which wait for the network.
+//
+// Of a call on GPUs (GpuInside), sums are written to the staging memory of GpuStaging, which the
+// links work on, and copies are made from there. ScheduledLane ends such a call.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "collectives/direct/direct.h"
+#include "collectives/direct/gpu_movers.h"
+#include "collectives/lanes/scheduled_lane.h"
+#include "collectives/operation/lane_calls.h"
+#include "collectives/operation/owner.h"
+#include "collectives/schedules/schedules.h"
+
+namespace rondo::lanes {
+
+struct StagesInside {
+  bool sums = false, copies = false;
+};
+
+class TwoLevelOwner final : public operation::OperationOwner {
+ public:
+  struct Options {
+    int rank = 0;
+    Priority priority = Priority::bulk;
+    const schedules::Hosts& hosts;
+    std::size_t gpu_chunk_bytes = 0;  // see direct::DirectOptions
+  };
+  // Two operations that belong to the owner: parts of calls use them in turn.
+  using Parts = std::array<operation::Taken<operation::DirectOperation>, 2>;
+
+  // The ranks of this rank's host have windows for each other, and all of them make this object.
+  // All but options and parts outlive the owner.
+  TwoLevelOwner(transports::Windows& windows, const Options& options, Parts parts,
+                operation::LaneCalls& calls, ScheduledLane& links, operation::OwnerHost& host);
+  TwoLevelOwner(const TwoLevelOwner&) = delete;
+  TwoLevelOwner& operator=(const TwoLevelOwner&) = delete;
+
+  // Whether it runs such a call. A mean of integers goes over links alone: its sums are larger than
+  // its elements.
+  bool runs(const schedules::Signature& signature) const noexcept {
+    return signature.algorithm == schedules::Algorithm::two_level &&
+           kernels::find_integer_mean(signature.type, signature.op) == nullptr &&
+           !rows(signature.operation).empty();
+  }
+  // None unless it runs such a call.
+  StagesInside stages_of(const schedules::Signature& signature) const noexcept {
+    if (!runs(signature)) return {};
+    return {has_stage(sums, signature.operation), has_stage(copies, signature.operation)};
+  }
+  // Whether a call that this object runs ends with its copies. If not, ScheduledLane ends it.
+  static bool ends(const schedules::Signature& signature) noexcept {
+    return has_stage(copies, signature.operation) && !signature.on_gpu;
+  }
+  // See ScheduledLane.
+  void know(const operation::GpuInside& movers) {
+    for (direct::GpuMover* const mover : {movers.sums, movers.copies})
+      if (mover != nullptr) movers_.know(*mover);
+  }
+  bool prepare_sleep();
+  bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
+  // Comes before ScheduledLane::begin(): the links wait for the sums of each segment. The program
+  // of the run is one for Inside::memory.
+  void begin(operation::ScheduledOperation& operation);
+
+  bool advance() override {
+    return (stages_[sums].first != nullptr || stages_[copies].first != nullptr) && run();
+  }
+  void clear() noexcept override;
+  // See DirectLane::awaited().
+  std::uint64_t awaited() const noexcept {
+    return stages_[sums].lane.awaited() | stages_[copies].lane.awaited();
+  }
+  operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
+  void append_awaited(const operation::Operation& operation,
+                      operation::Awaited& awaited) const override;
+  std::string late_text(const operation::Operation& operation) const override;
+  operation::Traffic traffic() const noexcept override;
+
+ private:
+  enum Which : std::size_t { sums, copies };
+  // Calls go through each stage in the order of their start.
+  struct Stage {
+    direct::DirectLane lane;
+    operation::Taken<operation::DirectOperation>
+        operation;  // does the parts of calls, one after the other
+    operation::ScheduledOperation *first = nullptr, *last = nullptr;
+  };
+  struct Part {
+    std::uint64_t segment = 0;
+    std::size_t row = 0;
+    bool of_inputs = false;  // it combines or copies what the call has put in, not what links bring
+  };
+  using Rows = std::vector<schedules::Row>;
+  enum class Outcome { nothing, moved, refused };
+
+  static bool has_stage(Which which, Collective operation) noexcept {
+    const base::Traits& traits = base::traits_of(operation);
+    return which == sums ? traits.reduces : !traits.scatters();
+  }
+  const Rows& rows(Collective operation) const noexcept {
+    return rows_[static_cast<std::size_t>(operation)];
+  }
+  Part next_part(Which which) const noexcept;
+  bool ready(Which which, const Part& part) const;
+  bool run();
+  Outcome run(Which which);
+  bool begin_part(Which which);
+  void lay_out(const operation::ScheduledOperation& whole, const Part& part);
+  void end_part(Which which);
+  bool ends_segment(const operation::ScheduledOperation& whole) const noexcept;
+  void limit_links(operation::ScheduledOperation& whole) const noexcept;
+  void refuse(const Stage& stage);
+
+  const Priority priority_;
+  const std::vector<int> ranks_;                   // of this host
+  const std::size_t local_;                        // the place of this rank among them
+  const std::array<Rows, collective_count> rows_;  // by operation
+  operation::LaneCalls& calls_;
+  ScheduledLane& links_;
+  operation::OwnerHost& host_;
+  std::array<Stage, 2> stages_;
+  direct::GpuMovers movers_;
+  std::vector<schedules::Range> blocks_;  // of the part that begins, by rank of the host
+};
+
+}  // namespace rondo::lanes

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/settings/variables.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <numeric>
+#include <vector>
+
+#include "base/log.h"
+#include "lib/settings/environment.h"
+#include "lib/settings/settings.h"
+
+namespace rondo::settings {
+namespace {
+
+constexpr std::string_view prefix = "RONDO_", for_tests = "RONDO_TEST_";
+
+// Variables that are not in the table of settings.
+constexpr std::array others{
+    std::string_view{"RONDO_RANK"},        std::string_view{"RONDO_SIZE"},
+    std::string_view{"RONDO_LOCAL_RANK"},  std::string_view{"RONDO_LOCAL_SIZE"},
+    std::string_view{"RONDO_RENDEZVOUS"},  std::string_view{"RONDO_SECRET"},
+    std::string_view{"RONDO_SECRET_FILE"}, std::string_view{"RONDO_WARN_AFTER"},
+    std::string_view{"RONDO_INTEGRITY"},   std::string_view{"RONDO_LOG"},
+    std::string_view{"RONDO_WAIT"},        std::string_view{"RONDO_ISA"}};
+
+std::vector<std::string_view> all_variables() {
+  std::vector<std::string_view> names = variables_of_settings();
+  names.insert(names.end(), others.begin(), others.end());
+  return names;
+}
+
+// How many letters to insert, leave out, change or swap with a neighbour (Damerau's distance,
+// restricted form).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] =
+          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+void warn_about_all() {
+  if (!base::log_enabled(base::LogLevel::warning) || is_not_first_here()) return;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('=')).substr(0, 100);
+    if (!name.starts_with(prefix) || name.starts_with(for_tests) || is_variable(name)) continue;
+    const std::string meant = nearest_variable(name);
+    base::log_line(base::LogLevel::warning,
+                   fmt::format("Rondo has no variable {}{}", name,
+                               meant.empty() ? "; docs/environment.md lists them"
+                                             : "; did you mean " + meant + "?"));
+  }
+}
+
+}  // namespace
+
+bool is_variable(std::string_view name) {
+  const auto names = all_variables();
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::string nearest_variable(std::string_view name) {
+  if (name.size() > 64 || is_variable(name)) return {};
+  std::string_view best;
+  // With more than three changes, or more changes than half of its letters, it is another word.
+  std::size_t least = 4;
+  for (const std::string_view one : all_variables())
+    if (const std::size_t changes = distance(name, one);
+        changes < least && 2 * changes <= one.size() - prefix.size()) {
+      least = changes;
+      best = one;
+    }
+  return std::string(best);
+}
+
+bool is_not_first_here() {
+  for (const char* name : {"RONDO_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "MPI_LOCALRANKID", "SLURM_LOCALID"})
+    if (const auto value = variable(name)) return *value != "0";
+  return false;
+}
+
+void warn_about_variables() {
+  static std::once_flag told;
+  std::call_once(told, warn_about_all);
+}
+
+}  // namespace rondo::settings

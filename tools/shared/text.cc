@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/shared/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace rondo::tools {
+namespace {
+
+int power_of_suffix(std::string_view suffix) {
+  if (suffix.empty() || suffix == "B" || suffix == "b") return 0;
+  const std::string_view letters = "KMGT";
+  const char upper = static_cast<char>(suffix[0] & ~0x20);
+  const auto at = letters.find(upper);
+  const std::string_view rest = suffix.substr(1);
+  const bool known = rest.empty() || rest == "B" || rest == "b" || rest == "iB" || rest == "ib";
+  return at == std::string_view::npos || !known ? -1 : static_cast<int>(at) + 1;
+}
+
+// Optimal string alignment distance: how many letters to insert, leave out, replace or swap with
+// their neighbour.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] =
+          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = std::exchange(last, row);
+  }
+  return last[b.size()];
+}
+
+using Unit = std::pair<std::string_view, double>;
+
+// A number from 0 and one of the units; nothing when it is not that.
+template <std::size_t N>
+std::optional<double> parse_in(std::string_view text, const std::array<Unit, N>& units) {
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || !std::isfinite(value) || value < 0) return std::nullopt;
+  const std::string_view rest = text.substr(static_cast<std::size_t>(end - text.data()));
+  for (const auto& [unit, scale] : units)
+    if (rest == unit) return value * scale;
+  return value == 0 && rest.empty() ? std::optional(0.0) : std::nullopt;
+}
+
+constexpr std::array<Unit, 4> time_units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
+constexpr std::array<Unit, 8> rate_units{{{"bit", 1.0 / 8},
+                                          {"kbit", 1e3 / 8},
+                                          {"mbit", 1e6 / 8},
+                                          {"gbit", 1e9 / 8},
+                                          {"B", 1},
+                                          {"KB", 1e3},
+                                          {"MB", 1e6},
+                                          {"GB", 1e9}}};
+
+}  // namespace
+
+std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto used = static_cast<std::size_t>(end - text.data());
+  const int power = code == std::errc{} ? power_of_suffix(text.substr(used)) : -1;
+  if (power < 0)
+    throw UsageError(fmt::format(
+        "{} {}: not a size; give bytes, with a suffix K, M, G or T if you like: 8, 64K, 1G", flag,
+        text));
+  const int shift = 10 * power;
+  if (value > (std::uint64_t{1} << 46) >> shift)
+    throw UsageError(fmt::format("{} {}: more than 64T", flag, text));
+  return value << shift;
+}
+
+std::uint64_t parse_number(std::string_view flag, std::string_view text, std::uint64_t first,
+                           std::uint64_t last) {
+  std::uint64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || end != text.data() + text.size() || value < first || value > last)
+    throw UsageError(
+        fmt::format("{} {}: give a whole number from {} to {}", flag, text, first, last));
+  return value;
+}
+
+int parse_int(std::string_view flag, std::string_view text, std::uint64_t first,
+              std::uint64_t last) {
+  return static_cast<int>(parse_number(flag, text, first, last));
+}
+
+double parse_positive(std::string_view flag, std::string_view text) {
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
+      value <= 0)
+    throw UsageError(fmt::format("{} {}: give a number above 0", flag, text));
+  return value;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const auto at = text.find(separator);
+    if (at != 0) parts.emplace_back(text.substr(0, at));
+    text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
+  }
+  return parts;
+}
+
+std::string suggest(std::string_view word, const std::vector<std::string>& names) {
+  constexpr std::size_t longest = 64;  // a longer word is no misspelt name
+  if (word.size() > longest) return {};
+  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::string_view nearest;
+  for (const std::string& name : names)
+    if (const std::size_t here = distance(word, name); here < best) best = here, nearest = name;
+  // A name is not similar when every letter would change.
+  if (nearest.empty() || best >= std::min(word.size(), nearest.size())) return {};
+  return fmt::format("; did you mean {}?", nearest);
+}
+
+std::string join(const std::vector<std::string>& words, std::string_view between) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += between;
+    text += word;
+  }
+  return text;
+}
+
+double parse_seconds(std::string_view flag, std::string_view text) {
+  if (const auto value = parse_in(text, time_units)) return *value;
+  throw UsageError(fmt::format("{} {}: not a time; give a number with ns, us, ms or s: 50us, 1.5ms",
+                               flag, text));
+}
+
+double parse_rate(std::string_view flag, std::string_view text) {
+  if (const auto value = parse_in(text, rate_units); value && *value > 0) return *value;
+  throw UsageError(
+      fmt::format("{} {}: not a rate; give bits (kbit, mbit, gbit) or bytes (KB, MB, GB) per "
+                  "second: 953mbit, 1.25GB",
+                  flag, text));
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.4g} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.4g} ms", seconds * 1e3);
+  return fmt::format("{:.4g} s", seconds);
+}
+
+}  // namespace rondo::tools
