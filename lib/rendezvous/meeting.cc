@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 
 #include <rondo/error.h>
 
@@ -14,7 +13,6 @@
 #include "lib/rendezvous/announcement.h"
 #include "lib/rendezvous/listen.h"
 #include "lib/rendezvous/rank_zero.h"
-#include "lib/settings/environment.h"
 #include "lib/settings/exchange.h"
 #include "lib/wire/socket.h"
 
@@ -24,45 +22,15 @@ namespace {
 // The text that the launcher carries: the secret, a blank, and an announcement.
 constexpr std::size_t secret_digits = 64;
 
-// A process has one connection to its launcher, which lasts as long as the process. It is never
-// destroyed: other threads may still connect when the process ends.
-struct OfProcess {
-  settings::Exchange& open(settings::ExchangeKind kind, base::TimePoint until) {
-    if (!exchange)
-      exchange = kind == settings::ExchangeKind::pmix ? settings::open_pmix()
-                                                      : settings::open_pmi(until, ranks);
-    return *exchange;
-  }
-
-  const pid_t process = ::getpid();
-  std::mutex mutex;
-  std::unique_ptr<settings::Exchange> exchange;
-  std::optional<settings::RanksOfExchange> ranks;
+// Of this process. Guarded by the lock of its exchange.
+struct Carried {
   std::shared_ptr<Meeting> meeting;  // rank 0's is there before the others know it
   bool known_to_all = false;
 };
 
-OfProcess& of_process() {
-  // At its end the process tells the launcher; a forked child does not.
-  static OfProcess& one = []() -> OfProcess& {
-    std::atexit([] {
-      OfProcess& here = of_process();
-      const std::unique_lock lock(here.mutex, std::try_to_lock);
-      if (lock && here.process == ::getpid()) here.exchange.reset();
-    });
-    return *std::make_unique<OfProcess>().release();
-  }();
+Carried& carried() {
+  static Carried one;
   return one;
-}
-
-// Locks it. Throws in a forked child, where the lock may be held for ever.
-std::unique_lock<std::mutex> enter(OfProcess& here) {
-  if (here.process != ::getpid())
-    throw Error(
-        Errc::rendezvous,
-        "a forked child cannot join through the launcher of its parent: set RONDO_RENDEZVOUS and "
-        "RONDO_SECRET");
-  return std::unique_lock(here.mutex);
 }
 
 std::string fresh_secret() {
@@ -108,26 +76,11 @@ std::string first_outside(const std::vector<std::string>& addresses) {
 
 }  // namespace
 
-bool is_offered(settings::ExchangeKind kind) {
-  return kind == settings::ExchangeKind::pmix
-             ? settings::has_pmix()
-             : settings::variable("PMI_FD") || settings::variable("PMI_PORT");
-}
-
-settings::RanksOfExchange ranks_of_exchange() {
-  constexpr milliseconds time{10'000};
-  OfProcess& here = of_process();
-  const auto lock = enter(here);
-  here.open(settings::ExchangeKind::pmi, base::after(base::Clock::now(), time));
-  if (!here.ranks) throw Error(Errc::rendezvous, "the launcher's PMI did not say the rank");
-  return *here.ranks;
-}
-
 void meet_by_launcher(Place& place, const Options& options) {
-  OfProcess& here = of_process();
-  const auto lock = enter(here);
+  settings::OpenExchange open;
+  Carried& here = carried();
   if (!here.known_to_all) {
-    settings::Exchange& exchange = here.open(place.by_launcher, place.deadline);
+    settings::Exchange& exchange = open.with(place.by_launcher, place.deadline);
     if (place.rank != 0) {
       here.meeting = read_meeting(exchange.take(place.deadline));
     } else {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -31,6 +32,18 @@ bool is_offered(ExchangeKind kind);
 struct RanksOfExchange {
   int rank = 0;
   int size = 1;
+};
+// The exchange of this process, which lasts as long as the process. The object holds its lock.
+class OpenExchange {
+ public:
+  // Throws Error in a forked child, where the lock may be held for ever.
+  OpenExchange();
+  // Connects to the launcher at the first call.
+  Exchange& with(ExchangeKind kind, base::TimePoint until);
+  const std::optional<RanksOfExchange>& ranks() const noexcept;  // set if PMI itself says them
+
+ private:
+  std::unique_lock<std::mutex> lock_;
 };
 // For Hydra's -pmi-port, where a process learns its rank over the exchange. Throws Error.
 RanksOfExchange ranks_of_exchange();
