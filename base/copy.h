@@ -3,7 +3,7 @@
 // The copy of payloads. On some processors glibc's memcpy is slow when the destination lies a few
 // bytes after the source, modulo a page. glibc copies more than 2 KiB with `rep movsb` there (AMD
 // Zen 3: 3 GB/s instead of 50). Large blocks from malloc() lie 16 bytes after a page and shared
-// memory lies on one, so this case is the common one. docs/direct.md has figures.
+// memory lies on one, so this case is the common one. docs/reference/direct.md has figures.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 //
 // Both ends of a new connection prove that they know the secret before either keeps anything for
 // its peer. No I/O here: the caller moves messages of fixed size, hello -> challenge -> proof ->
-// verdict. The grammar is in handshake.cc and docs/wire.md.
+// verdict. The grammar is in handshake.cc and docs/reference/wire.md.
 //
 // Initiator and Acceptor are reentrant and take no locks. Their constructors, and every member that
 // computes a proof or a key, throw Error(system) when OpenSSL fails.

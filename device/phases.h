@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a kernel for GPUs is written, so that the same source also runs on the processor, in tests
-// (docs/device-kernels.md). A kernel is a struct:
+// (docs/reference/device-kernels.md). A kernel is a struct:
 //
 //   struct Kernel {
 //     using Arguments = ...;          // plain data, at most 4 KiB

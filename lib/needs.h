@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Computes what a communicator needs from the limits of its process, and checks that the limits
-// allow it. The table of docs/limits.md comes from these functions;
+// allow it. The table of docs/reference/limits.md comes from these functions;
 // tests/issues/descriptors_test.cc checks them. Thread-safe.
 #pragma once
 

@@ -129,8 +129,9 @@ void CommunicatorState::check_options() const {
     static_cast<void>(metrics::labels_of(options_.metrics_labels, options_.metrics, 0));
   }
   if (options_.plan_constants && !wire::is_sane(*options_.plan_constants))
-    throw Error(Errc::invalid_argument, "plan_constants are out of range (docs/planner.md): " +
-                                            format_constants(*options_.plan_constants));
+    throw Error(Errc::invalid_argument,
+                "plan_constants are out of range (docs/reference/planner.md): " +
+                    format_constants(*options_.plan_constants));
 }
 
 void CommunicatorState::connect_all() {

@@ -50,7 +50,7 @@ void CommunicatorState::late(const operation::LateReport& report) {
           "rank {} has waited for rank {} (host {}) alone in {} of its last {} collectives, "
           "{:.3g} ms each in the mean, when all others of which it hears had called. Look on "
           "that host for more work than elsewhere, other programs on its cores, a slow "
-          "processor or GPU, or slow input (docs/metrics.md)",
+          "processor or GPU, or slow input (docs/reference/metrics.md)",
           place_.rank, report.rank, rank < host_names_.size() ? host_names_[rank] : "unknown",
           report.times, report.calls,
           std::chrono::duration<double, std::milli>(report.each).count()));

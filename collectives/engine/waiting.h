@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a driver does when a pass has moved nothing: spin, yield its core, or sleep. docs/waiting.md
-// gives the reasons and the measurements.
+// What a driver does when a pass has moved nothing: spin, yield its core, or sleep.
+// docs/reference/waiting.md gives the reasons and the measurements.
 #pragma once
 
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an algorithm moves, as numbers: the coefficients of the planner's cost formulas
-// (docs/planner.md). Pure functions; tests compare them with what the checker counts.
+// (docs/reference/planner.md). Pure functions; tests compare them with what the checker counts.
 #pragma once
 
 #include <cstdint>

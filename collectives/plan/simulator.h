@@ -2,7 +2,7 @@
 //
 // Runs the schedules of all ranks on a model of hosts and links, without bytes, by the rules of the
 // engine (schedules/progress.h). Events have times in whole picoseconds, so equal arguments give
-// equal results on every machine. docs/simulator.md describes the model.
+// equal results on every machine. docs/reference/simulator.md describes the model.
 #pragma once
 
 #include <cstddef>

@@ -75,8 +75,8 @@ std::string_view name_of(Algorithm algorithm) noexcept;  // "ring", "two_shot"
 std::string algorithm_names();  // all of them, for messages: "ring, tree, ..."
 std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept;
 
-// Whether the table has a row for the pair (algorithms.h; docs/schedules.md says what each does).
-// Operations with counts by rank have the algorithms of without_counts(). False for
+// Whether the table has a row for the pair (algorithms.h; docs/reference/schedules.md says what
+// each does). Operations with counts by rank have the algorithms of without_counts(). False for
 // Algorithm::direct, which has no schedule: the ranks load and store each other's memory
 // (collectives/direct).
 bool supports(Algorithm algorithm, Collective operation) noexcept;

@@ -157,7 +157,7 @@ typedef struct rondo_options {
   const char* wait;      /* "auto", "spin" or "sleep": how this rank waits for others */
   /* The planner's constants themselves, which come before the file. NULL: not set. */
   const struct rondo_constants* plan_constants;
-  const char* metrics;        /* a file for Prometheus: see docs/metrics.md */
+  const char* metrics;        /* a file for Prometheus: see docs/reference/metrics.md */
   uint64_t metrics_period_ms; /* 0: not set */
   const char* metrics_labels; /* "run=mine,team=vision" */
   /* Called about ten times a second while rondo_connect() or rondo_split() waits, on the thread

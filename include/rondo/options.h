@@ -33,7 +33,7 @@ class Switch {
 // How a communicator is made. Every field follows one rule: the value that the program sets comes
 // first, then Rondo's variable (RONDO_*), then the launcher's variables (rank, size, rendezvous),
 // then the default. A field counts as set when it differs from its initial value below.
-// docs/environment.md lists the variables.
+// docs/reference/environment.md lists the variables.
 //
 //   connect(Options{.deadline = std::chrono::seconds{20}})  // reads RONDO_*, not RONDO_DEADLINE
 //
@@ -58,7 +58,7 @@ struct RONDO_API Options {
   std::vector<std::string> transports{};
   // Interfaces and networks that may be used: "eth0,10.0.0.0/8". A list that begins with ^ excludes
   // all that it names ("^docker0,lo"); otherwise ^ before an item excludes that item
-  // ("eth*,^eth3"). Empty: any. docs/transports.md says which of these are used.
+  // ("eth*,^eth3"). Empty: any. docs/reference/transports.md says which of these are used.
   std::vector<std::string> interfaces{};
   // TCP connections between two interfaces, within a host between two ranks: 1 to 16. If ranks
   // differ, the smaller number counts. 0: RONDO_CONNECTIONS, else 1.
@@ -85,11 +85,11 @@ struct RONDO_API Options {
   int ranks_on_host = 0;
   // What the job secret protects on connections between hosts: "headers" (control messages and
   // frame headers) or "payload" (payloads as well). If ranks differ, payload. Nothing is encrypted:
-  // docs/security.md. Empty: RONDO_INTEGRITY, else headers.
+  // docs/reference/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
   // How this rank waits for others: "auto" (spins on a core of its own, yields a core that ranks
-  // share, then sleeps), "spin" (never sleeps) or "sleep" (sleeps at once). docs/waiting.md gives
-  // the rules. Empty: RONDO_WAIT, else auto.
+  // share, then sleeps), "spin" (never sleeps) or "sleep" (sleeps at once).
+  // docs/reference/waiting.md gives the rules. Empty: RONDO_WAIT, else auto.
   std::string wait{};
   Switch checksum{};        // CRC32C of every payload, checked by the receiver. All ranks alike.
   std::string algorithm{};  // ring, tree, star ...; empty: the planner chooses. All ranks alike.
@@ -110,11 +110,11 @@ struct RONDO_API Options {
   // RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
   std::size_t staging_bytes = 0;
 
-  // A file for Prometheus, which node_exporter's textfile collector reads (docs/metrics.md):
-  // operations, bytes, what this rank waited for, failures, late ranks. %r in the path becomes the
-  // rank, %p the process, %h the host; without %r and %p the rank is put before the last dot. A
-  // thread writes it, whole, every metrics_period and when the communicator ends. The folder must
-  // exist. Empty: RONDO_METRICS, else none.
+  // A file for Prometheus, which node_exporter's textfile collector reads
+  // (docs/reference/metrics.md): operations, bytes, what this rank waited for, failures, late
+  // ranks. %r in the path becomes the rank, %p the process, %h the host; without %r and %p the rank
+  // is put before the last dot. A thread writes it, whole, every metrics_period and when the
+  // communicator ends. The folder must exist. Empty: RONDO_METRICS, else none.
   std::string metrics{};
   std::chrono::milliseconds metrics_period{0};  // 0: RONDO_METRICS_PERIOD, else 5 s
   // Labels that every sample gets: {"run=mine", "team=vision"}. Without a `run` it is the name of

@@ -48,8 +48,8 @@ struct ScheduleProof {
   std::vector<std::uint64_t> slices_sent;
 };
 
-// Runs the schedules of all ranks with symbols in place of numbers (docs/schedules.md), out of
-// place and in place. At most 1024 ranks and 1000 segments.
+// Runs the schedules of all ranks with symbols in place of numbers (docs/reference/schedules.md),
+// out of place and in place. At most 1024 ranks and 1000 segments.
 RONDO_API ScheduleProof check_schedule(const ScheduleQuery& query, const ScheduleCheck& check = {});
 
 struct PlanQuery {
@@ -153,8 +153,8 @@ struct Simulation : SimulatedRun {
 };
 
 // Runs the real schedules in the order of the engine against a model of hosts and links
-// (docs/simulator.md). Equal queries give equal results. Throws Error(unsupported) at once if there
-// are too many frames to simulate; the message has the numbers.
+// (docs/reference/simulator.md). Equal queries give equal results. Throws Error(unsupported) at
+// once if there are too many frames to simulate; the message has the numbers.
 RONDO_API Simulation simulate_plan(const SimulationQuery& query);
 
 }  // namespace rondo

@@ -63,7 +63,7 @@ void warn_about_all() {
     const std::string meant = nearest_variable(name);
     base::log_line(base::LogLevel::warning,
                    fmt::format("Rondo has no variable {}{}", name,
-                               meant.empty() ? "; docs/environment.md lists them"
+                               meant.empty() ? "; docs/reference/environment.md lists them"
                                              : "; did you mean " + meant + "?"));
   }
 }

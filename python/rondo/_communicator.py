@@ -321,7 +321,7 @@ def connect(
     """Joins the other ranks and returns their communicator.
 
     None: from the environment: Rondo's variables (RONDO_RANK, RONDO_SIZE, RONDO_RENDEZVOUS ...), or
-    those of `rondo run`, torchrun, mpirun and srun; else the default. docs/environment.md has them.
+    those of `rondo run`, torchrun, mpirun and srun; else the default. docs/reference/environment.md has them.
 
     rank, size: this rank from 0, and how many there are.
     rendezvous: "tcp://host:port" (rank 0 listens there), "file:///path" or "env://".
@@ -341,7 +341,7 @@ def connect(
     algorithm, segment_bytes, depth, staging_bytes, constants, plan_constants, measure: for
     measurements; see rondo/options.h. plan_constants replace the file `constants`.
 
-    metrics: a file for Prometheus, written every metrics_period seconds (5): docs/metrics.md.
+    metrics: a file for Prometheus, written every metrics_period seconds (5): docs/reference/metrics.md.
     metrics_labels: labels of every sample: "run=mine,team=vision".
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have

@@ -142,7 +142,7 @@ class PlanConstants(NamedTuple):
 
 
 class LateRank(NamedTuple):
-    """Collectives in which this rank waited for another one alone: see docs/metrics.md."""
+    """Collectives in which this rank waited for another one alone: see docs/reference/metrics.md."""
 
     calls: int
     waited: float

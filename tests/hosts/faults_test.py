@@ -15,7 +15,7 @@ from ranks import Job, by_host, in_turn
 
 MIB = 1 << 20
 FOREVER = 1_000_000
-# Ranks give up a vanished host after 20 s (docs/errors.md): TCP_USER_TIMEOUT, and keepalive where
+# Ranks give up a vanished host after 20 s (docs/reference/errors.md): TCP_USER_TIMEOUT, and keepalive where
 # nothing is in flight. All other waits are for a busy machine.
 PEER_TIMEOUT = 20
 BUSY = 60

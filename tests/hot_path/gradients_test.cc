@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts that steps of gradient buckets allocate nothing after the second (docs/hot-path.md).
+// Counts that steps of gradient buckets allocate nothing after the second
+// (docs/reference/hot-path.md).
 #include <rondo/gradients.h>
 
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts what docs/hot-path.md promises. After the first operation of a shape no rank or thread of
-// the program allocates.
+// Counts what docs/reference/hot-path.md promises. After the first operation of a shape no rank or
+// thread of the program allocates.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measures processor time where docs/waiting.md promises that threads sleep: in communicators that
-// have nothing to do, and in ranks that wait for one that comes late.
+// Measures processor time where docs/reference/waiting.md promises that threads sleep: in
+// communicators that have nothing to do, and in ranks that wait for one that comes late.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -21,7 +21,7 @@ class Names(unittest.TestCase):
         lines = [line for line in result.stderr.splitlines() if "Rondo has no variable" in line]
         # Only the first rank of the host prints them.
         self.assertEqual(sorted(lines), [
-            "rondo warning: Rondo has no variable RONDO_SPEED; docs/environment.md lists them",
+            "rondo warning: Rondo has no variable RONDO_SPEED; docs/reference/environment.md lists them",
             "rondo warning: Rondo has no variable RONDO_TRANPORT; did you mean RONDO_TRANSPORT?"])
 
     def test_names_that_are_read_do_not_warn(self):

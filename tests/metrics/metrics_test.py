@@ -21,7 +21,7 @@ UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 def parse(text: str) -> dict[str, dict[tuple, float]]:
     """The samples by name and labels. Raises AssertionError where the text breaks a rule of
-    Prometheus's text format, or what docs/metrics.md promises."""
+    Prometheus's text format, or what docs/reference/metrics.md promises."""
     assert text.endswith("\n"), "the last line has no end"
     families: dict[str, dict[tuple, float]] = {}
     kinds: dict[str, str] = {}
@@ -122,7 +122,7 @@ class Metrics(unittest.TestCase):
         queries += [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
         self.assertGreaterEqual(len(queries), 6)
         shown = {name for query in queries for name in re.findall(r"rondo_\w+", query)}
-        with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "docs", "reference", "metrics.md"), encoding="utf-8") as file:
             documented = set(re.findall(r"^\| `(rondo_\w+)", file.read(), re.MULTILINE))
         self.assertLessEqual(shown, written)
         self.assertEqual(documented, written)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/record.schema.json against records of several runs.
+"""docs/reference/record.schema.json against records of several runs.
 Usage: schema_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import copy
@@ -14,7 +14,7 @@ try:
 except ImportError:
     jsonschema = None
 
-SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/record.schema.json").read_text())
+SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/reference/record.schema.json").read_text())
 RUNS = {
     "all collectives": ["all_reduce,reduce,broadcast,all_gather,reduce_scatter,barrier,gather,scatter,all_to_all,all_gather_v,"
                         "reduce_scatter_v", "--ranks", 3, "--sizes", "0,1200,40K", *QUICK],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """strace counts the system calls of two ranks that share memory, each on a core of its own: they make
-some in a millisecond, and none for an operation (docs/hot-path.md).
+some in a millisecond, and none for an operation (docs/reference/hot-path.md).
 Usage: system_calls_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import os

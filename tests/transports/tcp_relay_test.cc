@@ -181,7 +181,7 @@ TEST_CASE("an altered payload is noticed where payloads have tags") {
   }
 }
 
-// docs/security.md says this about RONDO_INTEGRITY=headers.
+// docs/reference/security.md says this about RONDO_INTEGRITY=headers.
 TEST_CASE("an altered payload is not noticed where headers alone have tags") {
   Between ranks(base::Protection::headers, {true, behind_proof + head + 7, 1, altered});
   CHECK_FALSE(ranks.send_three());

@@ -236,9 +236,9 @@ void add_plan(CLI::App& app, int& exit_code) {
                                       "Show the candidates for --bytes with their predicted times");
   explained->excludes(check);
   command
-      ->add_flag(
-          "--simulate", flags->simulate,
-          "Run the schedules of all ranks against a model of hosts and links (docs/simulator.md)")
+      ->add_flag("--simulate", flags->simulate,
+                 "Run the schedules of all ranks against a model of hosts and links "
+                 "(docs/reference/simulator.md)")
       ->excludes(check)
       ->excludes(explained);
   command->add_option("operation,--operation", flags->operation,

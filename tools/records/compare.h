@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares rows of records. docs/records.md says what noise is and when a row is worse.
+// Compares rows of records. docs/reference/records.md says what noise is and when a row is worse.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads records (docs/records.md) that `rondo bench` has written, on any machine. Nothing in them
-// is trusted: sizes are bounded, and every member that is used has been checked.
+// Reads records (docs/reference/records.md) that `rondo bench` has written, on any machine. Nothing
+// in them is trusted: sizes are bounded, and every member that is used has been checked.
 #pragma once
 
 #include <cstdint>

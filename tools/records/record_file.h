@@ -14,9 +14,9 @@ namespace rondo::tools {
 // A value on one line. Bytes of a text that are not UTF-8 are replaced.
 std::string write_line(const Json& value);
 
-// Writes a record (docs/records.md) to the files that the user asked for, as JSON and as CSV. After
-// each store() the files are whole documents, marked as not complete. So nothing that was measured
-// is lost, whatever ends the run.
+// Writes a record (docs/reference/records.md) to the files that the user asked for, as JSON and as
+// CSV. After each store() the files are whole documents, marked as not complete. So nothing that
+// was measured is lost, whatever ends the run.
 //
 //   JSON    = "{" head members "," '"results": [' row* "]" "," tail members "," '"complete": ' bool
 //             ["," '"error": ' text] "}"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The members of a record, version 1: docs/records.md says what each means, and
-// docs/record.schema.json checks them.
+// The members of a record, version 1: docs/reference/records.md says what each means, and
+// docs/reference/record.schema.json checks them.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 // frame. The place and length of a piece follow from index and the frame's size, which the receiver
 // knows: no length is on the wire. Every piece carries the frame's header. So the first piece that
 // arrives can be shown, and the others prove that they belong to the same frame. The tags are there
-// where both ends agreed on them (docs/wire.md).
+// where both ends agreed on them (docs/reference/wire.md).
 //
 // The sender begins pieces in the order of (sequence, index) and writes each path's pieces one
 // after the other, so on every path they come in that order. The receiver takes a piece only when

@@ -3,7 +3,7 @@
 // The data plane: everything that happens once a connection is open. Frames go over it one after
 // the other, in both directions:
 //   connection = hello challenge proof verdict frame*          (the handshake: base/handshake.cc)
-//   frame      = header:64 bytes [tag] payload [tag]           (opaque here; see docs/wire.md)
+//   frame      = header:64 bytes [tag] payload [tag]      (opaque here; see docs/reference/wire.md)
 // Links of several connections send pieces instead (piece.h). No length is on the wire: the
 // receiver's sink says how long the next payload is.
 //

@@ -53,7 +53,7 @@ def _create(opts: Any, pg_options: Any) -> _c.Backend:
     if pg_options is not None and type(pg_options) is not _Backend.Options:
         raise TypeError(
             f"the backend rondo takes Backend.Options as pg_options and got {type(pg_options).__name__}: "
-            "set RONDO_* variables instead (docs/environment.md)"
+            "set RONDO_* variables instead (docs/reference/environment.md)"
         )
     if pg_options is not None and pg_options._timeout not in (opts.timeout, _DEFAULT_TIMEOUT):
         warnings.warn(
