@@ -50,6 +50,12 @@ class Readme(unittest.TestCase):
             for name in re.findall(r"docs/[\w./-]+\.(?:md|json)\b", path.read_text(errors="replace")):
                 self.assertTrue((SOURCE / name).exists(), f"{path.relative_to(SOURCE)} names {name}")
 
+    def test_pages_name_sources_that_exist(self):
+        named = re.compile(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]+\.(?:h|cc|cu|py|sh|build)\b")
+        for page in PAGES:
+            for name in named.findall(page.read_text()):
+                self.assertTrue((SOURCE / name).exists(), f"{page.name} names {name}")
+
     def test_the_list_of_pages_names_each_once(self):
         listed = links(README[README.index("## More"):])
         self.assertEqual(sorted(listed), sorted(set(listed)))
