@@ -100,7 +100,7 @@ class BenchSink final : public transports::Sink {
     ++done_;
     offset_ = 0;
   }
-  void sent(transports::Link&, std::uint64_t) override { queued_ = false; }
+  void sent(transports::Link&) override { queued_ = false; }
   void broken(transports::Link&, std::error_code, std::string_view what, bool) override {
     std::fprintf(stderr, "link broken: %.*s\n", static_cast<int>(what.size()), what.data());
     std::exit(1);
@@ -132,13 +132,13 @@ double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, s
   while (sink.done() < count || sent < count || sink.busy()) {
     bool moved = false;
     while (sent < count && sent < sink.done() + ahead && !sink.busy()) {
-      const transports::Send result = me.link->send(header, std::span(me.out).first(bytes), 0);
+      const transports::Send result = me.link->send(header, std::span(me.out).first(bytes));
       if (result == transports::Send::full) break;
       if (result == transports::Send::queued) sink.queued();
       ++sent;
       moved = true;
     }
-    moved = me.transport->progress(sink) || moved;
+    moved = me.transport->progress() || moved;
     if (!moved) ::sched_yield();
   }
   return seconds_since(begin);
@@ -180,11 +180,11 @@ double latency_rondo(Rank& me, BenchSink& sink, std::size_t bytes, std::size_t c
   const auto begin = SteadyClock::now();
   for (std::size_t i = 0; i < count; ++i) {
     if (me.rank == 1)
-      while (sink.done() <= i) me.transport->progress(sink);
-    while (me.link->send(header, std::span(me.out).first(bytes), 0) == transports::Send::full)
-      me.transport->progress(sink);
+      while (sink.done() <= i) me.transport->progress();
+    while (me.link->send(header, std::span(me.out).first(bytes)) == transports::Send::full)
+      me.transport->progress();
     if (me.rank == 0)
-      while (sink.done() <= i) me.transport->progress(sink);
+      while (sink.done() <= i) me.transport->progress();
   }
   return seconds_since(begin) / static_cast<double>(2 * count);
 }
@@ -319,6 +319,7 @@ void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address
           std::vector<std::byte>((4u << 20) + 64),
           std::vector<std::byte>((4u << 20) + 64)};
   BenchSink sink;
+  me.transport->open({&sink, &sink, &sink});
   stream_rondo(me, sink, 64, true, 10);
   run_latency(me, sink, barrier, rounds);
   run_stream(me, sink, barrier, seconds, rounds);

@@ -51,7 +51,9 @@ std::size_t bytes_of(Kind kind) noexcept {
 class Conversation final : private transports::Sink {
  public:
   Conversation(int peer, transports::Transport& transport, base::TimePoint until)
-      : peer_(peer), transport_(transport), until_(until), payload_(large_bytes) {}
+      : peer_(peer), transport_(transport), until_(until), payload_(large_bytes) {
+    transport_.open({this, this, this});
+  }
 
   void send(Kind kind, bool answer) {
     transports::HeaderBytes header{};
@@ -61,7 +63,7 @@ class Conversation final : private transports::Sink {
     const std::span<const std::byte> bytes(payload_.data(), bytes_of(kind));
     drive([&] {
       const transports::Send result =
-          transport_.link(peer_, transports::Lane::bulk).send(header, bytes, 0);
+          transport_.link(peer_, transports::Lane::bulk).send(header, bytes);
       if (result == transports::Send::copied || result == transports::Send::queued) ++under_way_;
       return result != transports::Send::full;
     });
@@ -116,7 +118,7 @@ class Conversation final : private transports::Sink {
     ended_ = ended_ || arriving_ == Kind::end;
     if (asks_) ++owed_;
   }
-  void sent(transports::Link&, std::uint64_t) override { --under_way_; }
+  void sent(transports::Link&) override { --under_way_; }
   void broken(transports::Link& link, std::error_code, std::string_view what, bool) override {
     if (link.peer() == peer_) problem_ = what;
   }
@@ -136,7 +138,7 @@ template <class Done>
 void Conversation::drive(const Done& done) {
   base::TimePoint idle_since = base::Clock::now();
   while (!done()) {
-    if (transport_.progress(*this)) {
+    if (transport_.progress()) {
       idle_since = base::Clock::now();
       if (problem_.empty()) continue;
     }

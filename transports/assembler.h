@@ -71,15 +71,15 @@ class Assembler {
     if (next) receive_ = *next;
   }
   // Shows the complete header. True when it was accepted: then receive() is what follows.
-  bool show(Link& link, Sink& sink) {
-    const Header answer = sink.arrived(link, head_.header);
+  bool show(Link& link) {
+    const Header answer = link.sink().arrived(link, head_.header);
     if (closed()) return false;
     if (answer != Header::accept) {
       state_ = answer == Header::hold ? State::held : State::closed;
       announced_ = false;
       return false;
     }
-    if (!announced_) announce(sink.expected(link, 0));
+    if (!announced_) announce(link.sink().expected(link, 0));
     state_ = announced_ ? State::payload : State::closed;
     if (!announced_) misuse_ = "a frame has been accepted and not announced";
     return announced_;
@@ -100,34 +100,34 @@ class Assembler {
     return slot.subspan(left_over_bytes_, std::min(left(), slot.size() - left_over_bytes_));
   }
   // `bytes` bytes have been written to what room(slot) gave. The frame must have been accepted.
-  void came(Link& link, Sink& sink, std::span<std::byte> slot, std::size_t bytes) {
+  void came(Link& link, std::span<std::byte> slot, std::size_t bytes) {
     come_ += bytes;
-    if (!placed() && bytes != 0) lend(link, sink, slot.first(left_over_bytes_ + bytes));
+    if (!placed() && bytes != 0) lend(link, slot.first(left_over_bytes_ + bytes));
   }
   // The same for a placed frame whose bytes come out of order.
   void came(std::size_t bytes) noexcept { come_ += bytes; }
   // Takes the next bytes of the payload, at most left(), from the transport's memory. Returns how
   // many the transport may forget; 0 only when there were none.
-  std::size_t take(Link& link, Sink& sink, std::span<const std::byte> bytes) {
+  std::size_t take(Link& link, std::span<const std::byte> bytes) {
     std::size_t taken = bytes.size();
     if (placed())
       base::copy_bytes(receive_.destination + come_, bytes.data(), taken);
     else if (left_over_bytes_ == 0)
-      lend(link, sink, bytes);
+      lend(link, bytes);
     else
-      taken = lend_joined(link, sink, bytes);
+      taken = lend_joined(link, bytes);
     come_ += taken;
     return taken;
   }
   // Tells the sink that the frame is complete and goes on with the next header. Call it when
   // left() is 0.
-  void finish(Link& link, Sink& sink) {
+  void finish(Link& link) {
     if (state_ != State::payload) return;
     if (left_over_bytes_ != 0) return close_misused();
     state_ = State::head;
     head_come_ = come_ = 0;
     announced_ = false;
-    sink.received(link);
+    link.sink().received(link);
   }
 
  private:
@@ -143,17 +143,17 @@ class Assembler {
     state_ = State::closed;
   }
   // view: the bytes that were left unused, and those that follow them.
-  void lend(Link& link, Sink& sink, std::span<const std::byte> view) {
-    const std::size_t used = std::min(view.size(), sink.data(link, view));
+  void lend(Link& link, std::span<const std::byte> view) {
+    const std::size_t used = std::min(view.size(), link.sink().data(link, view));
     if (view.size() - used >= most_left_over) return close_misused();
     left_over_bytes_ = view.size() - used;
     if (left_over_bytes_ != 0)
       std::memmove(left_over_.data(), view.data() + used, left_over_bytes_);
   }
-  std::size_t lend_joined(Link& link, Sink& sink, std::span<const std::byte> bytes) {
+  std::size_t lend_joined(Link& link, std::span<const std::byte> bytes) {
     const std::size_t taken = std::min(bytes.size(), left_over_.size() - left_over_bytes_);
     std::memcpy(left_over_.data() + left_over_bytes_, bytes.data(), taken);
-    lend(link, sink, std::span(left_over_).first(left_over_bytes_ + taken));
+    lend(link, std::span(left_over_).first(left_over_bytes_ + taken));
     return taken;
   }
 

@@ -72,22 +72,37 @@ enum class Header {
   refuse,  // wrong; the sink has dealt with it; read nothing more from this link
 };
 
+class Sink;
+// By lane; null before Transport::open().
+using Sinks = std::array<Sink*, link_lane_count>;
+
 class Link {
  public:
+  // sinks: those of the transport, by lane.
+  Link(int peer, Lane lane, const Sinks& sinks) noexcept
+      : peer_(peer), lane_(lane), sink_(sinks[static_cast<std::size_t>(lane)]) {}
   virtual ~Link() = default;
-  virtual int peer() const noexcept = 0;
-  virtual Lane lane() const noexcept = 0;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  int peer() const noexcept { return peer_; }
+  Lane lane() const noexcept { return lane_; }
+  // Who gets what comes over this link. There is one from Transport::open() on.
+  Sink& sink() const noexcept { return *sink_; }
   // Sends header and payload as one frame. Frames are delivered in the order of the calls. Opens
-  // the connection when it is not open yet, and answers full until it is. cookie comes back in
-  // Sink::sent.
-  virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload,
-                    std::uint64_t cookie) = 0;
+  // the connection when it is not open yet, and answers full until it is.
+  virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload) = 0;
   // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
   virtual std::string describe() const = 0;
+
+ private:
+  const int peer_;
+  const Lane lane_;
+  Sink* const& sink_;
 };
 
-// The engine's side of a transport. A transport calls it only from within Transport::progress,
-// never from send, on the driving thread.
+// The engine's side of a link: the lane that the link belongs to. A transport calls it only from
+// within Transport::progress, never from send, on the driving thread.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -115,7 +130,8 @@ class Sink {
   virtual std::size_t data(Link& link, std::span<const std::byte> view) = 0;
   // The whole frame has arrived, payload included.
   virtual void received(Link& link) = 0;
-  virtual void sent(Link& link, std::uint64_t cookie) = 0;
+  // The oldest frame for which send() answered copied or queued has left.
+  virtual void sent(Link& link) = 0;
   // The link is lost for good. `what` is the exact cause as first seen: "connection reset by peer".
   // clean: the peer closed it in order, at a frame boundary.
   virtual void broken(Link& link, std::error_code code, std::string_view what, bool clean) = 0;
@@ -272,6 +288,9 @@ class Transport {
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.
   virtual void interrupt(std::string_view) noexcept {}
+  // Before the first link() and progress(): the links keep these sinks, until the next open(). The
+  // sinks outlive all progress().
+  virtual void open(const Sinks& sinks) { sinks_ = sinks; }
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Lane lane) = 0;
   // Makes memory known, so that frames from and to it need no copy and no registration of their
@@ -293,7 +312,7 @@ class Transport {
   virtual std::optional<bool> shares_core(int) noexcept { return {}; }
   // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes
   // for each link. True when anything moved.
-  virtual bool progress(Sink& sink) = 0;
+  virtual bool progress() = 0;
   // Becomes readable (poll) when progress may have something to do again. Another thread than the
   // driver's may watch it. Before the driver sleeps it calls prepare_sleep(); false means that
   // there is work and it must not sleep.
@@ -305,6 +324,9 @@ class Transport {
   // transport that has a word is the only one of its communicator, and has no wait_descriptor()
   // (-1). Null where there is none.
   virtual base::WakeWord* wait_word() noexcept { return nullptr; }
+
+ protected:
+  Sinks sinks_{};
 };
 
 }  // namespace rondo::transports

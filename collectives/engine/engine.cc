@@ -35,6 +35,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       starter_(options_, *this, {calls_, owners_, verdict_, departures_, *this}),
       has_direct_(owners_.has_direct()),
       two_level_(owners_.two_level()) {
+  for (transports::Transport* transport : transports_) transport->open(owners_.sinks());
   if (options_.size > 1) driver_.start_background();
 }
 
@@ -195,47 +196,10 @@ bool Engine::move() {
   moved = owners_.advance_links() || moved;
   if (verdict_.stopped()) return moved;
   bool arrived = false;
-  for (transports::Transport* transport : transports_)
-    arrived = transport->progress(*this) || arrived;
+  for (transports::Transport* transport : transports_) arrived = transport->progress() || arrived;
   // What has arrived may have made other frames ready: they leave in the same pass.
   if (arrived) owners_.advance_links();
   return starter_.begin_freed() || moved || arrived;
-}
-
-std::optional<transports::Receive> Engine::expected(transports::Link& link, std::size_t ahead) {
-  driver_.mutex().assert_held();
-  return verdict_.stopped() ? std::nullopt : owner(link).expected(link, ahead);
-}
-
-bool Engine::awaits_header(transports::Link& link) {
-  driver_.mutex().assert_held();
-  return !verdict_.stopped() && owner(link).awaits_header(link);
-}
-
-transports::Header Engine::arrived(transports::Link& link, const transports::HeaderBytes& header) {
-  driver_.mutex().assert_held();
-  return verdict_.stopped() ? transports::Header::refuse : owner(link).arrived(link, header);
-}
-
-std::size_t Engine::data(transports::Link& link, std::span<const std::byte> view) {
-  driver_.mutex().assert_held();
-  return owner(link).data(link, view);
-}
-
-void Engine::received(transports::Link& link) {
-  driver_.mutex().assert_held();
-  if (!verdict_.stopped()) owner(link).received(link);
-}
-
-void Engine::sent(transports::Link& link, std::uint64_t) {
-  driver_.mutex().assert_held();
-  owner(link).sent(link);
-}
-
-void Engine::broken(transports::Link& link, std::error_code code, std::string_view what,
-                    bool clean) {
-  driver_.mutex().assert_held();
-  owner(link).broken(link, code, what, clean, base::Clock::now());
 }
 
 transports::Link& Engine::link(int peer, transports::Lane lane) {

@@ -47,7 +47,7 @@ namespace rondo::engine {
 // Failures: the constructor throws Error(system). start() throws when there is no memory, and then
 // the call has no number. wait() throws Error(unsupported) in a forked child. A failure of a
 // transport or peer ends the operations, as Verdict says.
-class Engine final : private transports::Sink, private operation::OwnerHost, private Driven {
+class Engine final : private operation::OwnerHost, private Driven {
  public:
   // routes: by rank, the transport that reaches it (null for this rank). transports and observer
   // outlive the engine.
@@ -109,17 +109,6 @@ class Engine final : private transports::Sink, private operation::OwnerHost, pri
   std::optional<operation::TagCounts> tag_counts();
 
  private:
-  // Sink: under the lock, from within pass().
-  std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
-  bool awaits_header(transports::Link& link) override;
-  transports::Header arrived(transports::Link& link,
-                             const transports::HeaderBytes& header) override;
-  std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
-  void received(transports::Link& link) override;
-  void sent(transports::Link& link, std::uint64_t cookie) override;
-  void broken(transports::Link& link, std::error_code code, std::string_view what,
-              bool clean) override;
-
   // OwnerHost: under the lock.
   transports::Link& link(int peer, transports::Lane lane) override;
   void finished(operation::Operation& operation) override;
@@ -137,9 +126,6 @@ class Engine final : private transports::Sink, private operation::OwnerHost, pri
   bool shares_core() override;
   bool prepare_sleep(operation::WakeDescriptors& descriptors) override;
 
-  operation::LinkOwner& owner(const transports::Link& link) const RONDO_REQUIRES(driver_.mutex()) {
-    return owners_.of(link.lane());
-  }
   operation::LaneCalls& calls(transports::Lane lane) RONDO_REQUIRES(driver_.mutex()) {
     return calls_[static_cast<std::size_t>(lane)];
   }

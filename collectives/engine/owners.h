@@ -8,6 +8,7 @@
 // Threads: thread-bound to whoever holds the engine's lock.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -56,9 +57,11 @@ class Owners {
     return collectives_[static_cast<std::size_t>(priority)];
   }
   point::Point& messages() noexcept { return messages_; }
-  // The owner that gets the events of the lane's links.
-  operation::LinkOwner& of(transports::Lane lane) const noexcept {
-    return *link_owners_[static_cast<std::size_t>(lane)];
+  // For Transport::open().
+  transports::Sinks sinks() const noexcept {
+    transports::Sinks sinks;
+    std::ranges::copy(link_owners_, sinks.begin());
+    return sinks;
   }
   bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
   // Of one priority; those of the others run the same calls. Null: there is none.

@@ -194,7 +194,7 @@ bool ScheduledLane::send_ready(Channel& c) {
     if (!outgoing) break;
     if (c.link == nullptr) c.link = &host_.link(c.peer, calls_.lane());
     if (!c.refused) c.refused = header_of(operation, *outgoing);
-    const transports::Send result = c.link->send(*c.refused, outgoing->payload, 0);
+    const transports::Send result = c.link->send(*c.refused, outgoing->payload);
     if (result == transports::Send::full) break;
     c.refused.reset();
     moved = true;
@@ -344,8 +344,8 @@ void ScheduledLane::corrupt(const Channel& c, std::string_view what) {
   host_.suspect({Errc::corrupt, losses_.text(c.peer, c.link, what)});
 }
 
-void ScheduledLane::broken(transports::Link& link, std::error_code code, std::string_view what,
-                           bool clean, base::TimePoint now) {
+void ScheduledLane::lost(transports::Link& link, std::error_code code, std::string_view what,
+                         bool clean, base::TimePoint now) {
   Channel& c = channel(link);
   c.lost = true;
   losses_.lost(link, code, what, clean, now);

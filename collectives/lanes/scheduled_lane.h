@@ -56,14 +56,13 @@ class ScheduledLane final : public operation::LinkOwner {
   operation::Traffic traffic() const noexcept override;
 
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
-  bool awaits_header(transports::Link&) override { return false; }
   transports::Header arrived(transports::Link& link,
                              const transports::HeaderBytes& header) override;
   std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
   void received(transports::Link& link) override;
   void sent(transports::Link& link) override;
-  void broken(transports::Link& link, std::error_code code, std::string_view what, bool clean,
-              base::TimePoint now) override;
+  void lost(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+            base::TimePoint now) override;
   base::TimePoint next_check() const noexcept override { return losses_.next_check(); }
   void check(base::TimePoint now) override;
 

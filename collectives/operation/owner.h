@@ -6,8 +6,9 @@
 //
 // Threads: an owner is thread-bound to whoever holds the engine's lock, and takes no lock itself.
 // Failures: an owner that notices one calls OwnerHost::suspect() and returns. The engine then asks
-// it for no more work. Within the pass under way data(), sent() and broken() may still come, before
-// or after clear().
+// it for no more work. Until the pass under way ends, calls of the sink may still come: before
+// clear() any, which do no harm, because the first suspicion counts; after it data(), sent() and
+// broken().
 #pragma once
 
 #include <cstdint>
@@ -73,20 +74,16 @@ class OperationOwner {
   virtual Traffic traffic() const noexcept = 0;
 };
 
-// An owner that also has the links of one lane. The first seven calls are those of
-// transports::Sink, which says what they mean. The engine hands on those about links of this lane.
-class LinkOwner : public OperationOwner {
+// An owner that is also the sink of the links of one lane.
+class LinkOwner : public OperationOwner, public transports::Sink {
  public:
-  virtual std::optional<transports::Receive> expected(transports::Link& link,
-                                                      std::size_t ahead) = 0;
-  virtual bool awaits_header(transports::Link& link) = 0;
-  virtual transports::Header arrived(transports::Link& link,
-                                     const transports::HeaderBytes& header) = 0;
-  virtual std::size_t data(transports::Link& link, std::span<const std::byte> view) = 0;
-  virtual void received(transports::Link& link) = 0;
-  virtual void sent(transports::Link& link) = 0;
-  virtual void broken(transports::Link& link, std::error_code code, std::string_view what,
-                      bool clean, base::TimePoint now) = 0;
+  void broken(transports::Link& link, std::error_code code, std::string_view what,
+              bool clean) final {
+    lost(link, code, what, clean, base::Clock::now());
+  }
+  // What broken() tells, at this time.
+  virtual void lost(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+                    base::TimePoint now) = 0;
   // When to call check(): a link that was closed in order counts as lost only after a while.
   virtual base::TimePoint next_check() const noexcept = 0;
   virtual void check(base::TimePoint now) = 0;

@@ -93,8 +93,8 @@ bool Point::agree(const PointPeer& peer, const Parcel& parcel, const PointFrame&
   return false;
 }
 
-void Point::broken(transports::Link& link, std::error_code code, std::string_view what, bool clean,
-                   base::TimePoint now) {
+void Point::lost(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+                 base::TimePoint now) {
   PointPeer& from = peer(link.peer());
   from.link = &link;
   from.lost = true;

@@ -82,8 +82,8 @@ class Point final : public operation::LinkOwner {
   }
   void received(transports::Link& link) override;
   void sent(transports::Link& link) override;
-  void broken(transports::Link& link, std::error_code code, std::string_view what, bool clean,
-              base::TimePoint now) override;
+  void lost(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+            base::TimePoint now) override;
   base::TimePoint next_check() const noexcept override { return losses_.next_check(); }
   void check(base::TimePoint now) override;
 

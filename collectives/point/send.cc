@@ -84,7 +84,7 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
     if (!parcel->checksum) parcel->checksum = base::crc32c(payload);
     frame.checksum = *parcel->checksum;
   }
-  const transports::Send result = peer.link->send(encode(frame), payload, 0);
+  const transports::Send result = peer.link->send(encode(frame), payload);
   if (result == transports::Send::full) return false;
   peer.cost_reported = peer.cost_consumed;
   ++traffic_.frames_sent;

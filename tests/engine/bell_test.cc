@@ -9,7 +9,7 @@
 namespace rondo::operation {
 
 TEST_CASE("an alarm rings once, at the time that was set last", "[driver]") {
-  Alarm alarm;
+  engine::Alarm alarm;
   alarm.set(std::chrono::hours{1});
   const base::TimePoint begin = base::Clock::now();
   alarm.set(milliseconds{3});
@@ -26,7 +26,7 @@ TEST_CASE("an alarm rings once, at the time that was set last", "[driver]") {
 }
 
 TEST_CASE("a thread that waits for a late alarm takes an earlier one", "[driver]") {
-  Alarm alarm;
+  engine::Alarm alarm;
   alarm.set(std::chrono::hours{1});
   std::thread waiting([&] { alarm.wait(); });
   alarm.set(nanoseconds{1});

@@ -2,21 +2,15 @@
 #include "collectives/operation/losses.h"
 
 #include "catch.h"
+#include "support/idle_link.h"
 
 using namespace rondo;
 using operation::Losses;
 
 namespace {
 
-class StubLink final : public transports::Link {
- public:
-  int peer() const noexcept override { return 2; }
-  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
-  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
-                        std::uint64_t) override {
-    return transports::Send::full;
-  }
-  std::string describe() const override { return "10.0.0.7:41022"; }
+struct Lost : testing::IdleLink {
+  Lost() : IdleLink(2, transports::Lane::bulk, nullptr, "10.0.0.7:41022") {}
 };
 
 const base::TimePoint start{std::chrono::hours{1}};
@@ -27,7 +21,7 @@ const std::string cause = "rank 0 lost rank 2 at 10.0.0.7:41022: connection rese
 
 TEST_CASE("a link that broke counts as lost when an operation needs it", "[losses]") {
   Losses losses(0, 3);
-  losses.lost(StubLink(), reset, "connection reset by peer", false, start);
+  losses.lost(Lost(), reset, "connection reset by peer", false, start);
   CHECK(losses.next_check() == base::TimePoint::max());
   const auto failure = losses.needed(2, {}, start);
   REQUIRE(failure);
@@ -38,7 +32,7 @@ TEST_CASE("a link that broke counts as lost when an operation needs it", "[losse
 
 TEST_CASE("a link that was not authentic blames no rank", "[losses]") {
   Losses losses(0, 3);
-  losses.lost(StubLink(), make_error_code(Errc::authentication), "wrong key", false, start);
+  losses.lost(Lost(), make_error_code(Errc::authentication), "wrong key", false, start);
   const auto failure = losses.needed(2, {}, start);
   REQUIRE(failure);
   CHECK(failure->code == Errc::authentication);
@@ -48,7 +42,7 @@ TEST_CASE("a link that was not authentic blames no rank", "[losses]") {
 TEST_CASE("an orderly close counts as lost some time after an operation first needs the link",
           "[losses]") {
   Losses losses(0, 3);
-  losses.lost(StubLink(), reset, "connection reset by peer", true, start);
+  losses.lost(Lost(), reset, "connection reset by peer", true, start);
   const base::TimePoint need = start + std::chrono::seconds{7};
   CHECK_FALSE(losses.needed(2, {}, need));
   CHECK(losses.next_check() == need + Losses::farewell_time);
@@ -94,7 +88,7 @@ TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   // The link has ended: nothing more comes. The rank counts as left and not as lost, even after a
   // reset.
   const base::TimePoint end = start + std::chrono::seconds{5};
-  losses.lost(StubLink(), reset, "connection reset by peer", false, end);
+  losses.lost(Lost(), reset, "connection reset by peer", false, end);
   CHECK_FALSE(losses.needed(2, {}, end));
   const auto last = losses.needed(2, {}, end + Losses::farewell_time);
   REQUIRE(last);
@@ -103,7 +97,7 @@ TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
 
 TEST_CASE("a rank whose link ended before its farewell came has left", "[losses]") {
   Losses losses(0, 3);
-  losses.lost(StubLink(), reset, "connection reset by peer", true, start);
+  losses.lost(Lost(), reset, "connection reset by peer", true, start);
   const base::TimePoint farewell = start + std::chrono::seconds{5};
   losses.left(2, farewell);
   CHECK_FALSE(losses.needed(2, {}, farewell));
@@ -117,7 +111,7 @@ TEST_CASE("the loss of a peer that can be replaced counts only when no farewell 
   const bool in_order = GENERATE(false, true);
   const Losses::Need need{.replaceable = true};
   Losses losses(0, 3);
-  losses.lost(StubLink(), reset, "connection reset by peer", in_order, start);
+  losses.lost(Lost(), reset, "connection reset by peer", in_order, start);
   CHECK_FALSE(losses.needed(2, need, start));
   CHECK(losses.next_check() == start + Losses::patient_time);
   SECTION("it does not come") {
@@ -137,7 +131,7 @@ TEST_CASE("the loss of a peer that can be replaced counts only when no farewell 
 
 TEST_CASE("a peer that is not authentic is not replaced", "[losses]") {
   Losses losses(0, 3);
-  losses.lost(StubLink(), make_error_code(Errc::authentication), "wrong key", false, start);
+  losses.lost(Lost(), make_error_code(Errc::authentication), "wrong key", false, start);
   CHECK(losses.needed(2, {.replaceable = true}, start));
 }
 

@@ -11,24 +11,22 @@
 #include "catch.h"
 #include "cluster.h"
 #include "collectives/engine/engine.h"
+#include "support/idle_link.h"
 
 using namespace rondo;
 
 namespace {
 
-class PlayedLink final : public transports::Link {
+class PlayedLink final : public testing::IdleLink {
  public:
   transports::Send answer = transports::Send::full;
   operation::Frame last;  // what the last call of send() was given
 
-  int peer() const noexcept override { return 1; }
-  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte>,
-                        std::uint64_t) override {
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte>) override {
     last = operation::decode(header).value();
     return answer;
   }
-  std::string describe() const override { return "the played rank"; }
 };
 
 // Rank 0 of 2, which sends its block of an all_gather in two segments. Rank 1 is played.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "support/idle_link.h"
 #include "transports/tcp/striped_receiver.h"
 
 using namespace rondo;
@@ -19,17 +20,6 @@ using namespace rondo;
 namespace {
 
 constexpr std::size_t frame_bytes = 3 * tcp::piece_bytes + 104;  // whole elements
-
-class FuzzLink final : public transports::Link {
- public:
-  int peer() const noexcept override { return 1; }
-  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
-  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
-                        std::uint64_t) override {
-    return transports::Send::full;
-  }
-  std::string describe() const override { return {}; }
-};
 
 // Expects frames of one size, placed and borrowed in turn.
 class FuzzSink final : public transports::Sink {
@@ -50,7 +40,7 @@ class FuzzSink final : public transports::Sink {
     ++frames_;
     shown_ = 0;
   }
-  void sent(transports::Link&, std::uint64_t) override {}
+  void sent(transports::Link&) override {}
   void broken(transports::Link&, std::error_code, std::string_view, bool) override {}
 
  private:
@@ -73,8 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     theirs[i] = base::FileDescriptor(pair[1]);
     receiver.attach(i, ours[i].get(), base::Agreement{});
   }
-  FuzzLink link;
   FuzzSink sink;
+  testing::IdleLink link(1, transports::Lane::bulk, &sink);
   static const std::vector<std::byte> payload(tcp::piece_bytes);
   for (std::size_t at = 0; at + 4 <= size; at += 4) {
     const int socket = theirs[data[at] & 1].get();
@@ -93,9 +83,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           data[at + 3] == 0xff ? whole : std::min<std::size_t>(whole, data[at + 3]);
       (void)!::send(socket, payload.data(), bytes, MSG_NOSIGNAL);
     }
-    for (int i = 0; i < 8 && receiver.receive(link, sink, true); ++i) (void)receiver.has_work();
+    for (int i = 0; i < 8 && receiver.receive(link, true); ++i) (void)receiver.has_work();
   }
   theirs[0].reset();
-  for (int i = 0; i < 8 && receiver.receive(link, sink, true); ++i) (void)receiver.closed_alone();
+  for (int i = 0; i < 8 && receiver.receive(link, true); ++i) (void)receiver.closed_alone();
   return 0;
 }

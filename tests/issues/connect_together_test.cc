@@ -7,6 +7,7 @@
 #include "catch.h"
 #include "lib/connect.h"
 #include "lib/ranks.h"
+#include "support/wrapped_transport.h"
 #include "transports/mem/mem.h"
 
 using namespace rondo;
@@ -18,29 +19,12 @@ namespace {
 constexpr int size = 3;
 
 // The mem transport with a start() that fails as if the system had refused a resource.
-class Refused final : public transports::Transport {
+class Refused final : public testing::WrappedTransport {
  public:
-  explicit Refused(std::unique_ptr<transports::Transport> inner) : inner_(std::move(inner)) {}
-  std::string_view name() const noexcept override { return inner_->name(); }
-  transports::Blob address() const override { return inner_->address(); }
-  std::string describe() const override { return inner_->describe(); }
-  transports::Reach reach(int peer, std::span<const std::byte> address) const override {
-    return inner_->reach(peer, address);
-  }
+  using WrappedTransport::WrappedTransport;
   void start(std::vector<transports::Blob>, std::uint64_t) override {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   }
-  transports::Link& link(int peer, transports::Lane lane) override {
-    return inner_->link(peer, lane);
-  }
-  void halt() noexcept override { inner_->halt(); }
-  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
-  int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
-  base::WakeWord* wait_word() noexcept override { return inner_->wait_word(); }
-  bool prepare_sleep() override { return inner_->prepare_sleep(); }
-
- private:
-  std::unique_ptr<transports::Transport> inner_;
 };
 
 struct End {

@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "lib/connect.h"
 #include "ranks.h"
+#include "support/wrapped_transport.h"
 #include "transports/mem/mem.h"
 
 using namespace rondo;
@@ -15,29 +16,12 @@ using Catch::Contains;
 namespace {
 
 // mem that reaches no rank.
-class Blind final : public transports::Transport {
+class Blind final : public testing::WrappedTransport {
  public:
-  explicit Blind(std::unique_ptr<transports::Transport> inner) : inner_(std::move(inner)) {}
-  std::string_view name() const noexcept override { return inner_->name(); }
-  transports::Blob address() const override { return inner_->address(); }
-  std::string describe() const override { return inner_->describe(); }
+  using WrappedTransport::WrappedTransport;
   transports::Reach reach(int, std::span<const std::byte>) const override {
     return {{}, "the cable is cut"};
   }
-  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override {
-    inner_->start(std::move(addresses), job);
-  }
-  transports::Link& link(int peer, transports::Lane lane) override {
-    return inner_->link(peer, lane);
-  }
-  void halt() noexcept override { inner_->halt(); }
-  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
-  int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
-  base::WakeWord* wait_word() noexcept override { return inner_->wait_word(); }
-  bool prepare_sleep() override { return inner_->prepare_sleep(); }
-
- private:
-  std::unique_ptr<transports::Transport> inner_;
 };
 
 }  // namespace

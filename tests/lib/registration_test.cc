@@ -11,6 +11,7 @@
 #include "catch.h"
 #include "lib/connect.h"
 #include "ranks.h"
+#include "support/wrapped_transport.h"
 #include "transports/mem/mem.h"
 
 namespace rondo::tests {
@@ -49,37 +50,23 @@ class Book {
 
 // mem that notes registrations in a Book, if there is one, and reaches some of the ranks. With
 // windows it also gives memory.
-class Registrar final : public transports::Transport {
+class Registrar final : public testing::WrappedTransport {
  public:
   // reached: a bit for each rank.
   Registrar(std::string_view name, std::unique_ptr<transports::Transport> inner,
             std::shared_ptr<Book> book, unsigned reached)
-      : name_(name), inner_(std::move(inner)), book_(std::move(book)), reached_(reached) {}
+      : WrappedTransport(std::move(inner)),
+        name_(name),
+        book_(std::move(book)),
+        reached_(reached) {}
   std::string_view name() const noexcept override { return name_; }
-  transports::Blob address() const override { return inner_->address(); }
-  std::string describe() const override { return inner_->describe(); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override {
     if ((reached_ >> peer & 1) == 0) return {{}, "not reached in this test"};
-    return inner_->reach(peer, address);
-  }
-  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override {
-    inner_->start(std::move(addresses), job);
-  }
-  void halt() noexcept override { inner_->halt(); }
-  transports::Link& link(int peer, transports::Lane lane) override {
-    return inner_->link(peer, lane);
-  }
-  transports::Windows* windows() noexcept override { return inner_->windows(); }
-  std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
-    return inner_->allocate(bytes);
+    return WrappedTransport::reach(peer, address);
   }
   std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override {
     return book_ ? std::make_unique<Entry>(book_, memory) : nullptr;
   }
-  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
-  int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
-  base::WakeWord* wait_word() noexcept override { return inner_->wait_word(); }
-  bool prepare_sleep() override { return inner_->prepare_sleep(); }
 
  private:
   class Entry final : public transports::Registration {
@@ -96,7 +83,6 @@ class Registrar final : public transports::Transport {
   };
 
   const std::string_view name_;
-  std::unique_ptr<transports::Transport> inner_;
   std::shared_ptr<Book> book_;
   const unsigned reached_;
 };

@@ -14,33 +14,28 @@
 #include "catch.h"
 #include "collectives/engine/engine.h"
 #include "collectives/point/point.h"
+#include "support/idle_link.h"
 
 namespace rondo::testing {
 
 using Payload = std::vector<std::byte>;
 
-class PlayedLink final : public transports::Link {
+class PlayedLink final : public IdleLink {
  public:
   transports::Send answer = transports::Send::done;
   int frames = 0;
   point::PointFrame last;  // what the last call of send() was given
   std::vector<point::PointFrame> grants;
 
-  explicit PlayedLink(int peer) : peer_(peer) {}
-  int peer() const noexcept override { return peer_; }
-  transports::Lane lane() const noexcept override { return transports::Lane::messages; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte>,
-                        std::uint64_t) override {
+  explicit PlayedLink(int peer) : IdleLink(peer, transports::Lane::messages) {}
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte>) override {
     last = point::decode_point(header).value();
     frames += answer == transports::Send::full ? 0 : 1;
     if (answer != transports::Send::full && last.kind == point::PointKind::grant)
       grants.push_back(last);
     return answer;
   }
-  std::string describe() const override { return "the played rank"; }
-
- private:
-  int peer_;
 };
 
 struct PlayedPeers final : operation::OwnerHost {
@@ -101,8 +96,8 @@ struct PlayedPeers final : operation::OwnerHost {
     point.received(its_link);
   }
   void lose(int peer, bool in_order, base::TimePoint now) {
-    point.broken(link(peer, transports::Lane::messages), make_error_code(Errc::peer_lost),
-                 "connection reset by peer", in_order, now);
+    point.lost(link(peer, transports::Lane::messages), make_error_code(Errc::peer_lost),
+               "connection reset by peer", in_order, now);
   }
   bool awaits(int peer) { return point.awaits_header(link(peer, transports::Lane::messages)); }
   std::vector<int> awaited(const operation::Operation& operation) const {

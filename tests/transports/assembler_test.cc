@@ -7,7 +7,7 @@
 
 #include "catch.h"
 #include "conformance.h"
-#include "no_link.h"
+#include "support/idle_link.h"
 
 namespace rondo::testing {
 namespace {
@@ -45,13 +45,13 @@ class ScriptedSink final : public transports::Sink {
     ++frames;
     used = 0;
   }
-  void sent(transports::Link&, std::uint64_t) override {}
+  void sent(transports::Link&) override {}
   void broken(transports::Link&, std::error_code, std::string_view, bool) override {}
 };
 
 struct Bench {
-  NoLink link{transports::Lane::bulk};
   ScriptedSink sink;
+  IdleLink link{1, transports::Lane::bulk, &sink};
   transports::Assembler frames;
   std::vector<std::byte> slot = std::vector<std::byte>(100);
 
@@ -66,7 +66,7 @@ struct Bench {
   void take(const transports::Blob& payload, std::size_t piece) {
     for (std::size_t at = 0; at < payload.size() && frames.accepted();) {
       const std::size_t bytes = std::min(piece, payload.size() - at);
-      at += frames.take(link, sink, std::span(payload).subspan(at, bytes));
+      at += frames.take(link, std::span(payload).subspan(at, bytes));
       CHECK(frames.left() == payload.size() - at);
     }
   }
@@ -77,7 +77,7 @@ struct Bench {
       REQUIRE(!room.empty());
       const std::size_t bytes = std::min(piece, room.size());
       std::copy_n(payload.begin() + static_cast<std::ptrdiff_t>(at), bytes, room.begin());
-      frames.came(link, sink, slot, bytes);
+      frames.came(link, slot, bytes);
       at += bytes;
       CHECK(frames.left() == payload.size() - at);
     }
@@ -100,12 +100,12 @@ TEST_CASE("a frame is put together from pieces of any size", "[assembler]") {
       for (int frame = 1; frame <= 2; ++frame) {
         CHECK(bench.frames.at_boundary());
         bench.head();
-        REQUIRE(bench.frames.show(bench.link, bench.sink));
+        REQUIRE(bench.frames.show(bench.link));
         CHECK(bench.frames.receive().bytes == payload.size());
         std::ranges::fill(bench.sink.buffer, std::byte{0});
         ring ? bench.take(payload, piece) : bench.read(payload, piece);
         REQUIRE(bench.frames.left() == 0);
-        bench.frames.finish(bench.link, bench.sink);
+        bench.frames.finish(bench.link);
         CHECK(bench.sink.frames == frame);
         CHECK(bench.sink.buffer == payload);
       }
@@ -139,17 +139,17 @@ TEST_CASE("a header on hold is shown again, the same", "[assembler]") {
   bench.sink.answer = transports::Header::hold;
   bench.sink.known = false;
   bench.head();
-  CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
+  CHECK_FALSE(bench.frames.show(bench.link));
   CHECK(bench.frames.held());
   CHECK_FALSE(bench.frames.at_boundary());
   bench.sink.answer = transports::Header::accept;
   const transports::Blob payload = payload_of(1, 10);
   bench.sink.buffer.resize(10);
   bench.frames.announce(transports::Receive{bench.sink.buffer.data(), 10});
-  REQUIRE(bench.frames.show(bench.link, bench.sink));
+  REQUIRE(bench.frames.show(bench.link));
   CHECK(bench.sink.arrivals == 2);
   bench.take(payload, 4);
-  bench.frames.finish(bench.link, bench.sink);
+  bench.frames.finish(bench.link);
   CHECK(bench.sink.buffer == payload);
 }
 
@@ -159,10 +159,10 @@ TEST_CASE("what was announced before a hold does not count after it", "[assemble
   bench.frames.announce(transports::Receive{other.data(), other.size()});
   bench.sink.answer = transports::Header::hold;
   bench.head();
-  CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
+  CHECK_FALSE(bench.frames.show(bench.link));
   bench.sink.answer = transports::Header::accept;
   bench.sink.buffer.resize(10);
-  REQUIRE(bench.frames.show(bench.link, bench.sink));
+  REQUIRE(bench.frames.show(bench.link));
   CHECK(bench.frames.receive().bytes == 10);
   CHECK(bench.frames.receive().destination == bench.sink.buffer.data());
 }
@@ -171,10 +171,10 @@ TEST_CASE("after a refusal nothing comes any more", "[assembler]") {
   Bench bench;
   bench.sink.answer = transports::Header::refuse;
   bench.head();
-  CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
+  CHECK_FALSE(bench.frames.show(bench.link));
   CHECK(bench.frames.closed());
   CHECK(bench.frames.misuse().empty());
-  bench.frames.finish(bench.link, bench.sink);
+  bench.frames.finish(bench.link);
   CHECK(bench.sink.frames == 0);
 }
 
@@ -185,15 +185,15 @@ TEST_CASE("a halt from within a call of the sink is for good", "[assembler]") {
   SECTION("from arrived") {
     bench.sink.in_call = [&] { bench.frames.halt(); };
     bench.head();
-    CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
+    CHECK_FALSE(bench.frames.show(bench.link));
   }
   SECTION("from data") {
     bench.head();
-    REQUIRE(bench.frames.show(bench.link, bench.sink));
+    REQUIRE(bench.frames.show(bench.link));
     bench.sink.in_call = [&] { bench.frames.halt(); };
     bench.take(payload_of(1, 8), 8);
     CHECK(bench.frames.left() == 0);
-    bench.frames.finish(bench.link, bench.sink);
+    bench.frames.finish(bench.link);
   }
   CHECK(bench.frames.closed());
   CHECK(bench.sink.frames == 0);
@@ -204,7 +204,7 @@ TEST_CASE("a sink that leaves too much has made a mistake", "[assembler]") {
   bench.sink.placed = false;
   bench.sink.buffer.resize(40);
   bench.head();
-  REQUIRE(bench.frames.show(bench.link, bench.sink));
+  REQUIRE(bench.frames.show(bench.link));
   SECTION("an element's size or more") {
     bench.sink.element = 17;
     bench.take(payload_of(1, 40), 16);
@@ -213,7 +213,7 @@ TEST_CASE("a sink that leaves too much has made a mistake", "[assembler]") {
     bench.sink.element = 12;
     bench.take(payload_of(1, 40), 40);
     REQUIRE(bench.frames.left() == 0);
-    bench.frames.finish(bench.link, bench.sink);
+    bench.frames.finish(bench.link);
   }
   CHECK(bench.frames.misuse() == "received bytes have been left unused");
   CHECK(bench.frames.closed());
@@ -225,7 +225,7 @@ TEST_CASE("a sink that accepts a frame and does not announce it has made a mista
   Bench bench;
   bench.sink.known = false;
   bench.head();
-  CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
+  CHECK_FALSE(bench.frames.show(bench.link));
   CHECK(bench.frames.misuse() == "a frame has been accepted and not announced");
   CHECK(bench.frames.closed());
 }

@@ -162,7 +162,7 @@ void clean_close(const MakeTransports& make) {
   CHECK(group[0].broken_links[0].clean);
   CHECK(group[0].broken_links[0].peer == 1);
   CHECK_FALSE(group[0].broken_links[0].what.empty());
-  CHECK(link.send(header_of(2), {}, 2) == transports::Send::full);
+  CHECK(link.send(header_of(2), {}) == transports::Send::full);
   for (int i = 0; i < 100; ++i) group[0].turn();
   CHECK(group[0].broken_links.size() == 1);
   CHECK(group[0].problems.empty());
@@ -231,7 +231,7 @@ void halted(const MakeTransports& make, int who) {
   CHECK(group[who].broken_links.empty());
   CHECK(group[who].sent_later == sent_later);
   CHECK(group[who].problems.empty());
-  CHECK(group[who].transport().link(1 - who, transports::Lane::bulk).send(header_of(2), {}, 2) ==
+  CHECK(group[who].transport().link(1 - who, transports::Lane::bulk).send(header_of(2), {}) ==
         transports::Send::full);
 }
 

@@ -50,7 +50,9 @@ struct Expected {
 class Node final : public transports::Sink {
  public:
   explicit Node(std::unique_ptr<transports::Transport> transport)
-      : transport_(std::move(transport)) {}
+      : transport_(std::move(transport)) {
+    transport_->open({this, this, this});
+  }
 
   void send(int peer, transports::Lane lane, std::uint64_t number, std::size_t bytes);
   // The payload of the last frame that has not been sent.
@@ -103,7 +105,7 @@ class Node final : public transports::Sink {
                              const transports::HeaderBytes& header) override;
   std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
   void received(transports::Link& link) override;
-  void sent(transports::Link& link, std::uint64_t cookie) override;
+  void sent(transports::Link& link) override;
   void broken(transports::Link& link, std::error_code code, std::string_view what,
               bool clean) override;
   Side& side(transports::Link& link, std::string_view call);

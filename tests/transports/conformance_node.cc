@@ -56,7 +56,7 @@ bool Node::push(const Key& key, Side& side) {
   while (!side.broken && next != side.out.end()) {
     Outgoing& frame = *next;
     const transports::Send result =
-        transport_->link(key.first, key.second).send(frame.header, frame.payload, frame.number);
+        transport_->link(key.first, key.second).send(frame.header, frame.payload);
     if (result == transports::Send::full) break;
     moved = true;
     // send() has copied the header, whatever it answered.
@@ -80,7 +80,7 @@ bool Node::turn() {
   bool moved = false;
   for (auto& [key, side] : sides_)
     if (push(key, side)) moved = true;
-  return transport_->progress(*this) || moved;
+  return transport_->progress() || moved;
 }
 
 Node::Side& Node::side(transports::Link& link, std::string_view call) {
@@ -142,9 +142,9 @@ void Node::received(transports::Link& link) {
   ++frames;
 }
 
-void Node::sent(transports::Link& link, std::uint64_t cookie) {
+void Node::sent(transports::Link& link) {
   Side& at = side(link, "sent");
-  if (at.out.empty() || !at.out.front().queued || at.out.front().number != cookie) {
+  if (at.out.empty() || !at.out.front().queued) {
     problems.push_back("sent something that was not queued");
     return;
   }

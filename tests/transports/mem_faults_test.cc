@@ -33,7 +33,7 @@ TEST_CASE("a cut breaks both ends after exactly so many bytes") {
     CHECK(sink->what ==
           "connection reset by peer (a fault, after " + std::to_string(bytes) + " bytes)");
   }
-  CHECK(pair.out().send(header_of(0), {}, 0) == transports::Send::full);
+  CHECK(pair.out().send(header_of(0), {}) == transports::Send::full);
   CHECK(pair.ends[0]->prepare_sleep());
   CHECK(pair.ends[1]->prepare_sleep());
 }
@@ -79,11 +79,11 @@ TEST_CASE("an endpoint that goes away closes its links in order") {
   Pair pair;
   pair.run({8, 100});
   pair.payloads.push_back(payload_of(2, 300));
-  REQUIRE(pair.out().send(header_of(2), pair.payloads[2], 2) == transports::Send::done);
+  REQUIRE(pair.out().send(header_of(2), pair.payloads[2]) == transports::Send::done);
   pair.sink.to_come = {300};
   pair.ends[0].reset();
   CHECK_FALSE(pair.ends[1]->prepare_sleep());
-  while (pair.ends[1]->progress(pair.sink)) {
+  while (pair.ends[1]->progress()) {
   }
   pair.check_frames(3);                                    // what was sent before still arrives
   CHECK(pair.sink.breaks == transports::link_lane_count);  // every lane
@@ -95,10 +95,10 @@ TEST_CASE("an endpoint that goes away in the middle of a frame does not close in
   faults.capacity = 100;
   Pair pair(faults);
   const transports::Blob payload = payload_of(0, 300);
-  REQUIRE(pair.out().send(header_of(0), payload, 0) == transports::Send::copied);
+  REQUIRE(pair.out().send(header_of(0), payload) == transports::Send::copied);
   pair.sink.to_come = {300};
   pair.ends[0].reset();
-  while (pair.ends[1]->progress(pair.sink)) {
+  while (pair.ends[1]->progress()) {
   }
   CHECK(pair.sink.breaks == transports::link_lane_count);  // the urgent lane first
   CHECK_FALSE(pair.sink.clean);
@@ -169,19 +169,20 @@ namespace {
 void exchange(transports::Transport& end, int peer, NotingSink& sink, std::size_t frames) {
   const transports::Blob payload = payload_of(0, 256);
   sink.to_come.assign(frames, 256);
+  end.open({&sink, &sink, &sink});
   transports::Link& link = end.link(peer, transports::Lane::urgent);
   std::size_t begun = 0, done = 0;
-  while (sink.frames.size() < frames || done + sink.cookies.size() < frames) {
+  while (sink.frames.size() < frames || done + sink.sent_later < frames) {
     bool moved = false;
     // At most two frames ahead of the peer, so that both ends fall asleep and wake all the time.
     while (begun < std::min(frames, sink.frames.size() + 2)) {
-      const transports::Send answer = link.send(header_of(0), payload, begun);
+      const transports::Send answer = link.send(header_of(0), payload);
       if (answer == transports::Send::full) break;
       if (answer == transports::Send::done) ++done;
       ++begun;
       moved = true;
     }
-    moved |= end.progress(sink);
+    moved |= end.progress();
     if (moved || !end.prepare_sleep()) continue;
     pollfd watch{end.wait_descriptor(), POLLIN, 0};
     if (::poll(&watch, 1, 20'000) != 1) throw Error(Errc::deadline_exceeded, "a wake-up was lost");

@@ -48,7 +48,7 @@ class PlacingSink final : public transports::Sink {
   }
   std::size_t data(transports::Link&, std::span<const std::byte>) override { return 0; }
   void received(transports::Link&) override { ++come; }
-  void sent(transports::Link&, std::uint64_t) override {}
+  void sent(transports::Link&) override {}
   void broken(transports::Link&, std::error_code, std::string_view text, bool) override {
     what = text;
   }
@@ -61,19 +61,20 @@ class PlacingSink final : public transports::Sink {
 struct Granted {
   Granted(const mem::MemFaults& faults, const std::vector<std::size_t>& sizes)
       : pair(faults), sink(sizes) {
-    pair.ends[1]->progress(sink);
+    pair.ends[1]->open({&sink, &sink, &sink});
+    pair.ends[1]->progress();
     for (std::size_t i = 0; i < sizes.size(); ++i) payloads.push_back(payload_of(i, sizes[i]));
   }
   // As many frames as find room.
   void send() {
     while (sent < payloads.size() &&
-           pair.out().send(header_of(sent), payloads[sent], sent) != transports::Send::full)
+           pair.out().send(header_of(sent), payloads[sent]) != transports::Send::full)
       ++sent;
   }
   void settle() {
     for (int idle = 0; idle < 500; ++idle) {
       send();
-      if (pair.ends[0]->progress(pair.sender) || pair.ends[1]->progress(sink)) idle = 0;
+      if (pair.ends[0]->progress() || pair.ends[1]->progress()) idle = 0;
     }
   }
   void check_all() const {
@@ -120,9 +121,9 @@ TEST_CASE("a granted payload comes late, and its header after it") {
   for (; !run.sink.has(0) && calls <= 200; ++calls) {
     CHECK(run.sink.untouched(0));
     CHECK_FALSE(run.pair.ends[0]->prepare_sleep());
-    run.pair.ends[0]->progress(run.pair.sender);
+    run.pair.ends[0]->progress();
     if (!run.sink.has(0)) {
-      run.pair.ends[1]->progress(run.sink);
+      run.pair.ends[1]->progress();
       CHECK(run.sink.headers.empty());
     }
   }
@@ -133,7 +134,7 @@ TEST_CASE("a granted payload comes late, and its header after it") {
 
 TEST_CASE("what a sender gives away as copied may change before it is written") {
   Granted run(granting(2, 30), {1000, 1000});
-  REQUIRE(run.pair.out().send(header_of(0), run.payloads[0], 0) == transports::Send::copied);
+  REQUIRE(run.pair.out().send(header_of(0), run.payloads[0]) == transports::Send::copied);
   std::fill(run.payloads[0].begin(), run.payloads[0].end(), std::byte{0});
   run.sent = 1;
   run.settle();
@@ -148,7 +149,7 @@ TEST_CASE("nothing is written into granted memory after its receiver has halted 
   }
   SECTION("halted twice, and asked to go on") {
     run.pair.ends[1]->halt();
-    run.pair.ends[1]->progress(run.sink);
+    run.pair.ends[1]->progress();
     run.pair.ends[1]->halt();
   }
   SECTION("gone") {
@@ -156,7 +157,7 @@ TEST_CASE("nothing is written into granted memory after its receiver has halted 
   }
   for (transports::Blob& memory : run.sink.memory)
     std::fill(memory.begin(), memory.end(), PlacingSink::unwritten);
-  for (int i = 0; i < 1000; ++i) run.pair.ends[0]->progress(run.pair.sender);
+  for (int i = 0; i < 1000; ++i) run.pair.ends[0]->progress();
   for (std::size_t frame = 0; frame < 4; ++frame) CHECK(run.sink.untouched(frame));
 }
 

@@ -67,7 +67,7 @@ TEST_CASE("large payloads in allocated memory are not copied, and wait for the r
   const auto memory = transports[0]->allocate(std::size_t{1} << 20);
   transports::Link& link = transports[0]->link(1, Lane::bulk);
   const auto send = [&](std::span<const std::byte> payload) {
-    return link.send(header_of(1), payload, 1);
+    return link.send(header_of(1), payload);
   };
   const std::size_t large = transports::eager_bytes + 1;
   CHECK(send(memory->memory().first(transports::eager_bytes)) == Send::done);
@@ -252,7 +252,7 @@ TEST_CASE("a frame by reference of a process that is killed still arrives") {
     while (theirs.windows()->find(memory->memory().data(), bytes).generation == 0 &&
            base::Clock::now() < until)
       std::this_thread::yield();
-    if (theirs.link(0, Lane::bulk).send(header_of(1), memory->memory(), 1) != Send::queued)
+    if (theirs.link(0, Lane::bulk).send(header_of(1), memory->memory()) != Send::queued)
       throw std::runtime_error("the frame does not go by reference");
     ::raise(SIGKILL);
   });

@@ -248,7 +248,7 @@ TEST_CASE(
     "arrives") {
   auto mine = shm::make_shm(options_of(0, 2));
   RankProcess other(*mine, [](transports::Transport& theirs) {
-    theirs.link(0, transports::Lane::bulk).send(header_of(1), payload_of(1, 1000), 1);
+    theirs.link(0, transports::Lane::bulk).send(header_of(1), payload_of(1, 1000));
     ::raise(SIGKILL);
   });
   Node node(std::move(mine));

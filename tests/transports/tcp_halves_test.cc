@@ -11,7 +11,7 @@
 #include "base/file_descriptor.h"
 #include "catch.h"
 #include "conformance.h"
-#include "no_link.h"
+#include "support/idle_link.h"
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/frame_sender.h"
 #include "transports/tcp/piece.h"
@@ -42,7 +42,7 @@ class LearningSink final : public transports::Sink {
     return view.size();
   }
   void received(transports::Link&) override { ++frames; }
-  void sent(transports::Link&, std::uint64_t) override {}
+  void sent(transports::Link&) override {}
   void broken(transports::Link&, std::error_code, std::string_view, bool) override {}
 };
 
@@ -82,8 +82,8 @@ struct SoleReceiver {
   const Wire wire;
   const std::unique_ptr<tcp::BorrowSlot> slot = std::make_unique<tcp::BorrowSlot>();
   tcp::FrameReceiver receiver{*slot};
-  NoLink link{transports::Lane::messages};
   LearningSink sink;
+  IdleLink link{1, transports::Lane::messages, &sink};
 };
 
 }  // namespace
@@ -92,14 +92,14 @@ TEST_CASE("a small payload that the socket takes in part may be changed at once"
   const Wire wire;
   tcp::FrameSender sender;
   sender.attach(wire.own.get(), {});
-  NoLink link{transports::Lane::bulk};
   LearningSink sink;
+  IdleLink link{1, transports::Lane::bulk, &sink};
   const transports::HeaderBytes header = header_of(7);
   const transports::Blob payload = payload_of(7, transports::eager_bytes);
   transports::Blob lent = payload, wanted, came;
   auto how = transports::Send::done;
   while (how == transports::Send::done) {
-    how = sender.send(header, lent, 1);
+    how = sender.send(header, lent);
     wanted.insert(wanted.end(), header.begin(), header.end());
     wanted.insert(wanted.end(), payload.begin(), payload.end());
   }
@@ -110,21 +110,21 @@ TEST_CASE("a small payload that the socket takes in part may be changed at once"
     const ssize_t count = ::recv(wire.peer.get(), scratch.data(), scratch.size(), 0);
     if (count > 0) came.insert(came.end(), scratch.begin(), scratch.begin() + count);
     sender.flag_room();
-    if (!sender.resume(link, sink)) REQUIRE(count > 0);
+    if (!sender.resume(link)) REQUIRE(count > 0);
   }
   CHECK(came == wanted);
 }
 
 TEST_CASE("a frame accepted by its header has work again when its rest has come") {
   SoleReceiver bench;
-  auto& [wire, slot, receiver, link, sink] = bench;
+  auto& [wire, slot, receiver, sink, link] = bench;
   const transports::Blob payload = payload_of(7, 1000);
   sink.buffer.resize(payload.size());
   wire.write(header_of(7));
   wire.write(std::span(payload).first(500));
   receiver.flag_readable();
   REQUIRE(receiver.has_work());
-  while (receiver.receive(link, sink, false)) {
+  while (receiver.receive(link, false)) {
   }
   CHECK(sink.arrivals == 1);
   CHECK_FALSE(receiver.has_work());
@@ -132,7 +132,7 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
   CHECK_FALSE(receiver.has_work());
   receiver.flag_readable();
   CHECK(receiver.has_work());
-  CHECK(receiver.receive(link, sink, false));
+  CHECK(receiver.receive(link, false));
   CHECK(sink.frames == 1);
   CHECK(sink.buffer == payload);
   CHECK_FALSE(receiver.end());
@@ -140,11 +140,11 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
 
 TEST_CASE("a sink that accepts a frame and does not announce it ends a link of one connection") {
   SoleReceiver bench;
-  auto& [wire, slot, receiver, link, sink] = bench;
+  auto& [wire, slot, receiver, sink, link] = bench;
   sink.announces = false;
   wire.write(header_of(7));
   receiver.flag_readable();
-  CHECK(receiver.receive(link, sink, false));
+  CHECK(receiver.receive(link, false));
   REQUIRE(receiver.end());
   CHECK(receiver.end()->what == "a frame has been accepted and not announced");
   CHECK(receiver.end()->code == Errc::system);
@@ -156,13 +156,13 @@ TEST_CASE("a sink that accepts a frame and does not announce it ends a link of s
   tcp::StripedReceiver receiver(*slot, wires.size());
   for (std::size_t path = 0; path < wires.size(); ++path)
     receiver.attach(path, wires[path].own.get(), {});
-  NoLink link{transports::Lane::messages};
   LearningSink sink;
+  IdleLink link{1, transports::Lane::messages, &sink};
   sink.announces = false;
   const std::size_t path = GENERATE(0, 1);
   wires[path].write(tcp::encode(tcp::Piece{0, 0, header_of(7)}));
   receiver.flag_readable(path);
-  CHECK(receiver.receive(link, sink, false));
+  CHECK(receiver.receive(link, false));
   REQUIRE(receiver.end());
   CHECK(receiver.end()->what == "a frame has been accepted and not announced");
   CHECK(receiver.end()->path == path);
@@ -174,10 +174,10 @@ TEST_CASE("after a failure of one path nothing is written on the others") {
   tcp::StripedSender sender(wires.size());
   for (std::size_t path = 0; path < wires.size(); ++path)
     sender.attach(path, wires[path].own.get(), 0, {});
-  NoLink link{transports::Lane::messages};
   LearningSink sink;
+  IdleLink link{1, transports::Lane::messages, &sink};
   const transports::Blob payload(256 * tcp::piece_bytes);
-  REQUIRE(sender.send(header_of(7), payload, 0) == transports::Send::queued);
+  REQUIRE(sender.send(header_of(7), payload) == transports::Send::queued);
   CHECK(wires[0].drain() > 0);
   wires[1].peer.reset();
   // Before the failure, path 0 ends the piece that is under way there, or it does not.
@@ -185,15 +185,15 @@ TEST_CASE("after a failure of one path nothing is written on the others") {
   if (ends_piece) sender.flag_room(0);
   sender.flag_room(1);
   CHECK(sender.has_work());
-  CHECK(sender.resume(link, sink) == ends_piece);
+  CHECK(sender.resume(link) == ends_piece);
   REQUIRE(sender.failure());
   CHECK(sender.failure()->path == 1);
   wires[0].drain();
   sender.flag_room(0);
   CHECK_FALSE(sender.has_work());
-  CHECK_FALSE(sender.resume(link, sink));
+  CHECK_FALSE(sender.resume(link));
   CHECK(wires[0].drain() == 0);
-  CHECK(sender.send(header_of(8), {}, 0) == transports::Send::full);
+  CHECK(sender.send(header_of(8), {}) == transports::Send::full);
 }
 
 }  // namespace rondo::testing

@@ -41,8 +41,7 @@ class LeavingPair {
   std::uint64_t fill(int rank) {
     transports::Link& link = group_[rank].transport().link(1 - rank, Lane::messages);
     for (std::uint64_t number = 0;; ++number)
-      if (link.send(header_of(number), payload_of(number, frame_bytes), 0) !=
-          transports::Send::done)
+      if (link.send(header_of(number), payload_of(number, frame_bytes)) != transports::Send::done)
         return number;
   }
   // Rank 1 takes so many frames, and then sees that the link ends, perhaps within the next frame.
@@ -115,7 +114,7 @@ TEST_CASE("what came over tcp is read although frames to the rank that sent it f
   LeavingPair pair(paths);
   transports::Link& link = pair[0].transport().link(1, Lane::messages);
   for (std::uint64_t number = 0; number < 3; ++number)
-    REQUIRE(link.send(header_of(number), payload_of(number, frame_bytes), 0) ==
+    REQUIRE(link.send(header_of(number), payload_of(number, frame_bytes)) ==
             transports::Send::done);
   REQUIRE(pair.leave(0, from_now(leaving_patience)).empty());
   pair[0].destroy();

@@ -22,20 +22,20 @@ MemIncoming::MemIncoming(MemPipe& pipe, int direction, MemBell& writer, const Me
       dice_(dice),
       granted_(faults.grants) {}
 
-bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
+bool MemIncoming::pump(transports::Link& link) {
   if (held_.load()) return false;
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {
-    grant_ahead(sink, link);
+    grant_ahead(link);
     bool more = false;
     if (frames_.accepted()) {
-      more = deliver(sink, link);
+      more = deliver(link);
     } else if (frames_.collecting()) {
       more = collect_header();
-      if (more && frames_.head_complete()) show(sink, link);
+      if (more && frames_.head_complete()) show(link);
     } else if (frames_.held()) {
-      more = show_again(sink, link);
+      more = show_again(link);
     }
     if (!more) return moved;
     moved = true;
@@ -44,11 +44,11 @@ bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
 }
 
 // Each time: what the sink could not say before, it may know now.
-void MemIncoming::grant_ahead(transports::Sink& sink, transports::Link& link) {
+void MemIncoming::grant_ahead(transports::Link& link) {
   if (stuck()) return;
   for (std::size_t ahead = frames_.accepted() ? 1 : 0; ahead < granted_.size(); ++ahead) {
     if (granted_[ahead]) continue;
-    const auto next = sink.expected(link, ahead);
+    const auto next = link.sink().expected(link, ahead);
     if (!next || next->destination == nullptr || next->bytes == 0) continue;
     grants_.grant(frame_ + ahead, {next->destination, next->bytes});
     granted_[ahead] = true;
@@ -70,8 +70,8 @@ bool MemIncoming::collect_header() {
   return true;
 }
 
-void MemIncoming::show(transports::Sink& sink, transports::Link& link) {
-  if (!frames_.show(link, sink)) return;
+void MemIncoming::show(transports::Link& link) {
+  if (!frames_.show(link)) return;
   if (const auto grant = granted_.empty() ? std::nullopt : grants_.take(frame_)) {
     const transports::Receive& taken = frames_.receive();
     broken_promise_ =
@@ -79,33 +79,33 @@ void MemIncoming::show(transports::Sink& sink, transports::Link& link) {
     if (broken_promise_) return frames_.halt();
     if (grant->written) frames_.came(taken.bytes);
   }
-  if (frames_.left() == 0) finish(sink, link);
+  if (frames_.left() == 0) finish(link);
 }
 
-bool MemIncoming::show_again(transports::Sink& sink, transports::Link& link) {
-  const auto next = sink.expected(link, 0);
+bool MemIncoming::show_again(transports::Link& link) {
+  const auto next = link.sink().expected(link, 0);
   if (!next || frames_.closed()) return false;
   frames_.announce(next);
-  show(sink, link);
+  show(link);
   return !frames_.held();
 }
 
-bool MemIncoming::deliver(transports::Sink& sink, transports::Link& link) {
+bool MemIncoming::deliver(transports::Link& link) {
   const auto bytes = piece(frames_.left());
   if (bytes.empty()) return false;
-  const std::size_t taken = frames_.take(link, sink, bytes);
+  const std::size_t taken = frames_.take(link, bytes);
   consume(taken);
-  if (frames_.left() == 0) finish(sink, link);
+  if (frames_.left() == 0) finish(link);
   return true;
 }
 
-void MemIncoming::finish(transports::Sink& sink, transports::Link& link) {
+void MemIncoming::finish(transports::Link& link) {
   ++frame_;
   if (!granted_.empty()) {
     granted_.erase(granted_.begin());
     granted_.push_back(false);
   }
-  frames_.finish(link, sink);
+  frames_.finish(link);
 }
 
 // The next bytes, as far as budget and faults allow.

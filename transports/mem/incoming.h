@@ -28,7 +28,7 @@ class MemIncoming {
               const MemDice& dice);
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
-  bool pump(transports::Sink& sink, transports::Link& link);
+  bool pump(transports::Link& link);
   // Reads nothing more, and takes back what was granted: when it returns, the peer writes nothing.
   void halt() noexcept {
     frames_.halt();
@@ -50,12 +50,12 @@ class MemIncoming {
   bool ready() const noexcept { return !stuck() && !held_.load() && !ring_.view().empty(); }
 
  private:
-  void grant_ahead(transports::Sink& sink, transports::Link& link);
+  void grant_ahead(transports::Link& link);
   bool collect_header();
-  void show(transports::Sink& sink, transports::Link& link);
-  bool show_again(transports::Sink& sink, transports::Link& link);
-  bool deliver(transports::Sink& sink, transports::Link& link);
-  void finish(transports::Sink& sink, transports::Link& link);
+  void show(transports::Link& link);
+  bool show_again(transports::Link& link);
+  bool deliver(transports::Link& link);
+  void finish(transports::Link& link);
   std::span<const std::byte> piece(std::size_t most) const noexcept;
   void consume(std::size_t count) noexcept;
 

@@ -7,10 +7,9 @@
 
 namespace rondo::mem {
 
-MemLink::MemLink(int rank, int peer, transports::Lane lane, MemPipe& pipe, MemBell& other,
-                 const MemFaults& faults, std::uint64_t seed)
-    : peer_(peer),
-      lane_(lane),
+MemLink::MemLink(int rank, int peer, transports::Lane lane, const transports::Sinks& sinks,
+                 MemPipe& pipe, MemBell& other, const MemFaults& faults, std::uint64_t seed)
+    : Link(peer, lane, sinks),
       pipe_(pipe),
       other_(other),
       outgoing_({rank, peer, lane, MemPipe::direction(rank, peer)}, pipe, other, faults,
@@ -25,22 +24,22 @@ MemLink::~MemLink() {
 }
 
 std::string MemLink::describe() const {
-  return "mem rank " + std::to_string(peer_);
+  return "mem rank " + std::to_string(peer());
 }
 
-bool MemLink::progress(transports::Sink& sink) {
+bool MemLink::progress() {
   if (broken_) return false;
   // The end is looked at before the ring: what was sent before it is still delivered.
   const bool ended = pipe_.state.load() != MemPipe::open;
-  bool moved = outgoing_.pump(sink, *this);
-  moved |= incoming_.pump(sink, *this);
+  bool moved = outgoing_.pump(*this);
+  moved |= incoming_.pump(*this);
   if (!broken_ && !incoming_.misuse().empty()) {
     broken_ = true;
-    sink.broken(*this, Errc::system, incoming_.misuse(), false);
+    sink().broken(*this, Errc::system, incoming_.misuse(), false);
     return true;
   }
   if (ended && !broken_ && over()) {
-    tell_broken(sink);
+    tell_broken();
     moved = true;
   }
   return moved;
@@ -64,15 +63,15 @@ bool MemLink::over() const noexcept {
   return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
 }
 
-void MemLink::tell_broken(transports::Sink& sink) {
+void MemLink::tell_broken() {
   broken_ = true;
   const bool clean = pipe_.state.load() == MemPipe::closed && incoming_.at_boundary();
   const std::uint64_t cut_after = pipe_.cut_after.load();
   std::string what = clean ? "closed by the peer" : "connection reset by peer";
   if (cut_after != MemPipe::not_cut)
     what += " (a fault, after " + std::to_string(cut_after) + " bytes)";
-  sink.broken(*this, std::make_error_code(clean ? std::errc{} : std::errc::connection_reset), what,
-              clean);
+  sink().broken(*this, std::make_error_code(clean ? std::errc{} : std::errc::connection_reset),
+                what, clean);
 }
 
 }  // namespace rondo::mem

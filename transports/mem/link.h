@@ -18,29 +18,25 @@ namespace rondo::mem {
 class MemLink final : public transports::Link {
  public:
   // other wakes the rank of the other end.
-  MemLink(int rank, int peer, transports::Lane lane, MemPipe& pipe, MemBell& other,
-          const MemFaults& faults, std::uint64_t seed);
+  MemLink(int rank, int peer, transports::Lane lane, const transports::Sinks& sinks, MemPipe& pipe,
+          MemBell& other, const MemFaults& faults, std::uint64_t seed);
   ~MemLink() override;  // closes in order
 
-  int peer() const noexcept override { return peer_; }
-  transports::Lane lane() const noexcept override { return lane_; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie) override {
-    return broken_ ? transports::Send::full : outgoing_.send(header, payload, cookie);
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte> payload) override {
+    return broken_ ? transports::Send::full : outgoing_.send(header, payload);
   }
   std::string describe() const override;
 
-  bool progress(transports::Sink& sink);
+  bool progress();
   bool ready() const noexcept;
   // Nothing moves any more, and the sink hears no more of this link.
   void halt() noexcept;
 
  private:
   bool over() const noexcept;
-  void tell_broken(transports::Sink& sink);
+  void tell_broken();
 
-  int peer_;
-  transports::Lane lane_;
   MemPipe& pipe_;
   MemBell& other_;
   MemOutgoing outgoing_;

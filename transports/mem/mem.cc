@@ -109,10 +109,10 @@ class MemTransport final : public transports::Transport {
     for (const auto& link : links_)
       if (link) link->halt();
   }
-  bool progress(transports::Sink& sink) override {
+  bool progress() override {
     fabric_.bell(rank_).get_up();
     bool moved = false;
-    for (const auto& link : links_) moved |= link && link->progress(sink);
+    for (const auto& link : links_) moved |= link && link->progress();
     return moved;
   }
   int wait_descriptor() const noexcept override { return fabric_.bell(rank_).descriptor(); }
@@ -128,7 +128,7 @@ class MemTransport final : public transports::Transport {
 
  private:
   std::unique_ptr<MemLink> make_link(int peer, transports::Lane lane) {
-    return std::make_unique<MemLink>(rank_, peer, lane,
+    return std::make_unique<MemLink>(rank_, peer, lane, sinks_,
                                      fabric_.pipe(rank_, peer, static_cast<int>(lane)),
                                      fabric_.bell(peer), fabric_.faults, fabric_.seed);
   }

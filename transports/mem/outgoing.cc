@@ -25,12 +25,12 @@ MemOutgoing::MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader,
 }
 
 transports::Send MemOutgoing::send(const transports::HeaderBytes& header,
-                                   std::span<const std::byte> payload, std::uint64_t cookie) {
+                                   std::span<const std::byte> payload) {
   if (pipe_.state.load() != MemPipe::open)
     return transports::Send::full;  // the end is told at the next progress
   if (stalls() || queue_.size() == faults_.queue) return refuse(0);
   if (granted(payload.size())) {
-    Frame frame{header, payload, cookie, {}, 0, {}};
+    Frame frame{header, payload, {}, 0, {}};
     frame.direct = true;
     frame.number = frames_++;
     frame.late = dice_.roll(MemDice::late, frame.number, std::uint64_t{faults_.late} + 1);
@@ -45,7 +45,7 @@ transports::Send MemOutgoing::send(const transports::HeaderBytes& header,
   if (eager && bytes <= faults_.capacity && stall_ == 0 && (waiting() || ring().room() < bytes))
     return refuse(bytes);
   ++frames_;
-  Frame frame{header, payload, cookie, take_flip(payload.size()), 0, {}};
+  Frame frame{header, payload, take_flip(payload.size()), 0, {}};
   if (queue_.empty() && stall_ == 0) {
     if (push(frame)) reader_.ring();
     if (frame.moved == frame.bytes()) return transports::Send::done;
@@ -83,7 +83,7 @@ bool MemOutgoing::write_granted() {
   return moved;
 }
 
-bool MemOutgoing::pump(transports::Sink& sink, transports::Link& link) {
+bool MemOutgoing::pump(transports::Link& link) {
   if (pipe_.state.load() != MemPipe::open) return false;
   bool moved = write_granted();
   if (stall_ != 0 && --stall_ != 0) return moved;
@@ -91,9 +91,8 @@ bool MemOutgoing::pump(transports::Sink& sink, transports::Link& link) {
     moved |= push(queue_.front());
     if (queue_.front().moved != queue_.front().bytes()) break;
     // Out of the queue first: the sink may send the next frame from within sent().
-    const std::uint64_t cookie = queue_.front().cookie;
     queue_.erase(queue_.begin());
-    sink.sent(link, cookie);
+    link.sink().sent(link);
   }
   if (moved) reader_.ring();
   if (refused_ && may_try_again()) {

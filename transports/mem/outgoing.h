@@ -27,10 +27,9 @@ class MemOutgoing {
   MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, const MemFaults& faults,
               const MemDice& dice);
 
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload);
   // Moves queued frames on and counts a stall down. True when anything moved.
-  bool pump(transports::Sink& sink, transports::Link& link);
+  bool pump(transports::Link& link);
   // Forgets the frames that are not in the ring yet.
   void halt() noexcept { queue_.clear(); }
   // Frames that are not in the ring yet.
@@ -43,7 +42,6 @@ class MemOutgoing {
   struct Frame {
     transports::HeaderBytes header;
     std::span<const std::byte> payload;
-    std::uint64_t cookie;
     std::optional<std::uint64_t> flip;  // the bit of header and payload that arrives wrong
     std::size_t moved = 0;              // header bytes included
     std::vector<std::byte> own;         // the payload, where it is not borrowed

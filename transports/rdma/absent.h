@@ -27,7 +27,7 @@ class Absent final : public transports::Transport {
   transports::Link& link(int peer, transports::Lane) override {
     throw Error(Errc::unsupported, fmt::format("rank {} is not reached over rdma: {}", peer, why_));
   }
-  bool progress(transports::Sink&) override { return false; }
+  bool progress() override { return false; }
   int wait_descriptor() const noexcept override { return -1; }
   bool prepare_sleep() override { return true; }
 

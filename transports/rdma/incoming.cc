@@ -36,68 +36,68 @@ const std::byte* Incoming::memory_of(std::uint64_t piece) const noexcept {
   return memory_.data() + piece % slots_.size() * (slot_head_bytes + slot_bytes_);
 }
 
-bool Incoming::pump(transports::Sink& sink, transports::Link& link) {
+bool Incoming::pump(transports::Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
   while (!fault_ && !frames_.closed()) {
     bool more = false;
     if (frames_.accepted()) {
-      more = budget_ != 0 && next_has_come() && deliver(sink, link);
+      more = budget_ != 0 && next_has_come() && deliver(link);
     } else if (frames_.collecting()) {
       more = budget_ != 0 && next_has_come();
       if (more) {
         // A copy, because the peer could write to the slot again.
         std::memcpy(frames_.head_rest().data(), memory_of(consumption_.taken), slot_head_bytes);
         frames_.head_came(slot_head_bytes);
-        show(sink, link);
+        show(link);
       }
     } else if (frames_.held()) {
-      more = show_again(sink, link);
+      more = show_again(link);
     }
     if (!more) break;
     moved = true;
     if (stuck()) break;
   }
   if (frames_.closed() || fault_) return moved;
-  return look_ahead(sink, link) || moved;
+  return look_ahead(link) || moved;
 }
 
-bool Incoming::look_ahead(transports::Sink& sink, transports::Link& link) {
-  grant_ahead(sink, link);
+bool Incoming::look_ahead(transports::Link& link) {
+  grant_ahead(link);
   return tell();
 }
 
-void Incoming::show(transports::Sink& sink, transports::Link& link) {
-  if (!frames_.show(link, sink)) return;
+void Incoming::show(transports::Link& link) {
+  if (!frames_.show(link)) return;
   if (frames_.left() != 0) return;
   piece_taken();
-  finish(sink, link);
+  finish(link);
 }
 
-bool Incoming::show_again(transports::Sink& sink, transports::Link& link) {
-  const auto next = sink.expected(link, 0);
+bool Incoming::show_again(transports::Link& link) {
+  const auto next = link.sink().expected(link, 0);
   if (!next || frames_.closed()) return false;
   frames_.announce(next);
-  show(sink, link);
+  show(link);
   return !frames_.held();
 }
 
 // Takes payload of the next piece.
-bool Incoming::deliver(transports::Sink& sink, transports::Link& link) {
+bool Incoming::deliver(transports::Link& link) {
   const PieceMark mark = slot(consumption_.taken).mark;
   if (mark.direct) {
     if (!take_direct(mark.large ? large_piece_bytes : slot_bytes_)) return false;
   } else {
     const std::byte* const payload = memory_of(consumption_.taken) + slot_head_bytes + offset_;
     const std::size_t bytes = std::min({slot_bytes_ - offset_, frames_.left(), budget_});
-    const std::size_t taken = frames_.take(link, sink, {payload, bytes});
+    const std::size_t taken = frames_.take(link, {payload, bytes});
     if (frames_.closed()) return false;
     offset_ += taken;
     budget_ -= taken;
     if (offset_ < slot_bytes_ && frames_.left() != 0) return true;
     piece_taken();
   }
-  if (frames_.left() == 0) finish(sink, link);
+  if (frames_.left() == 0) finish(link);
   return true;
 }
 
@@ -123,20 +123,20 @@ void Incoming::piece_taken() noexcept {
   offset_ = 0;
 }
 
-void Incoming::finish(transports::Sink& sink, transports::Link& link) {
+void Incoming::finish(transports::Link& link) {
   promise(frame_).made = false;
   ++frame_;
-  frames_.finish(link, sink);
+  frames_.finish(link);
 }
 
 // The sink's answers come in order: no answer for a frame ends the look ahead for now.
-void Incoming::grant_ahead(transports::Sink& sink, transports::Link& link) {
+void Incoming::grant_ahead(transports::Link& link) {
   if (!grants_wanted_ || stuck() || regions_.empty()) return;
   for (std::size_t ahead = frames_.accepted() ? 1 : 0; ahead < frames_ahead; ++ahead) {
     Promise& made = promise(frame_ + ahead);
     if (made.made) continue;
     if (untold_count_ == untold_.size()) return;
-    const auto next = sink.expected(link, ahead);
+    const auto next = link.sink().expected(link, ahead);
     if (!next) return;
     if (next->destination == nullptr || next->bytes < least_granted) continue;
     const Keys* const keys = regions_.find(next->destination, next->bytes);

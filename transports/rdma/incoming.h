@@ -37,7 +37,7 @@ class Incoming {
   std::optional<PieceMark> arrived(std::uint32_t mark);
   // Delivers what has come, a bounded number of bytes, and writes to the peer. True when anything
   // moved.
-  bool pump(transports::Sink& sink, transports::Link& link);
+  bool pump(transports::Link& link);
   void halt() noexcept { frames_.halt(); }
 
   // True when pump() would do something.
@@ -45,7 +45,7 @@ class Incoming {
   bool shown() const noexcept { return frames_.held(); }
   // Grants what the sink expects by now, and tells the peer of it and of consumed pieces. True when
   // a message was sent. pump() does this too.
-  bool look_ahead(transports::Sink& sink, transports::Link& link);
+  bool look_ahead(transports::Link& link);
   // True when pump() would do no more than look_ahead() until more comes.
   bool idle() const noexcept { return !next_has_come() && !stuck() && !fault_ && !must_tell(); }
   // Nothing more is taken: the sink holds a header, or the link is closed.
@@ -73,13 +73,13 @@ class Incoming {
     return !slots_.empty() && slots_[consumption_.taken % slots_.size()].come;
   }
   const std::byte* memory_of(std::uint64_t piece) const noexcept;
-  void show(transports::Sink& sink, transports::Link& link);
-  bool show_again(transports::Sink& sink, transports::Link& link);
-  bool deliver(transports::Sink& sink, transports::Link& link);
+  void show(transports::Link& link);
+  bool show_again(transports::Link& link);
+  bool deliver(transports::Link& link);
   bool take_direct(std::size_t piece_bytes);
   void piece_taken() noexcept;
-  void finish(transports::Sink& sink, transports::Link& link);
-  void grant_ahead(transports::Sink& sink, transports::Link& link);
+  void finish(transports::Link& link);
+  void grant_ahead(transports::Link& link);
   // Grants wait for a message to the peer, or half of all slots were consumed since the last one.
   bool must_tell() const noexcept {
     return untold_count_ != 0 || consumption_.taken - consumption_.told >= slots_.size() / 2;

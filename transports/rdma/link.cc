@@ -21,11 +21,11 @@ void RdmaLink::close_connection() noexcept {
 }
 
 transports::Send RdmaLink::send(const transports::HeaderBytes& header,
-                                std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (state_ == State::open && !bye_) return outgoing_.send(header, payload, cookie);
+                                std::span<const std::byte> payload) {
+  if (state_ == State::open && !bye_) return outgoing_.send(header, payload);
   if (state_ == State::closed) {
     state_ = State::opening;
-    owner_.connections().open(peer_, static_cast<int>(lane_));
+    owner_.connections().open(peer(), static_cast<int>(lane()));
   }
   return transports::Send::full;
 }
@@ -208,9 +208,9 @@ bool RdmaLink::quiet() const noexcept {
          !flushed_work_ && !bye_;
 }
 
-bool RdmaLink::progress(transports::Sink& sink) {
+bool RdmaLink::progress() {
   if (state_ == State::broken || state_ == State::closed) return false;
-  if (quiet()) return incoming_.look_ahead(sink, *this);
+  if (quiet()) return incoming_.look_ahead(*this);
   bool moved = false;
   if (conversation_.flagged()) {
     const State before = state_;
@@ -220,20 +220,20 @@ bool RdmaLink::progress(transports::Sink& sink) {
   // Before that the queue pairs cannot send, or the peer's cannot receive. Pieces wait in the
   // slots.
   if (state_ == State::open) {
-    moved |= outgoing_.pump(sink, *this);
+    moved |= outgoing_.pump(*this);
     if (state_ == State::broken) return true;
-    moved |= incoming_.pump(sink, *this);
+    moved |= incoming_.pump(*this);
     if (state_ == State::broken) return true;
   }
   if (!incoming_.misuse().empty()) {
-    break_off(sink, Errc::system, incoming_.misuse(), false);
+    break_off(Errc::system, incoming_.misuse(), false);
     return true;
   }
   if (const auto& fault = incoming_.fault()) fail(fault->code, fault->what);
   if (const auto& fault = outgoing_.fault()) fail(fault->code, fault->what);
   const auto end = ending();
   if (!end) return moved;
-  break_off(sink, end->code, end->what, end->closed && end->code == Errc::peer_left);
+  break_off(end->code, end->what, end->closed && end->code == Errc::peer_left);
   return true;
 }
 
@@ -244,7 +244,7 @@ bool RdmaLink::ready() {
   return incoming_.fault() || outgoing_.fault() || ending().has_value() || draining();
 }
 
-void RdmaLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
+void RdmaLink::break_off(Errc code, std::string_view what, bool clean) {
   state_ = State::broken;
   outgoing_.halt();
   incoming_.halt();
@@ -253,7 +253,7 @@ void RdmaLink::break_off(transports::Sink& sink, Errc code, std::string_view wha
     path->abandon([&](const Posted& one) { outgoing_.released(one); });
   if (!clean && conversation_) conversation_.tell({Notice::failed, 0, {}, std::string(what)});
   close_connection();
-  sink.broken(*this, code, what, clean);
+  sink().broken(*this, code, what, clean);
 }
 
 void RdmaLink::halt() noexcept {

@@ -46,10 +46,9 @@ class RdmaLink final : public transports::Link {
     std::uint32_t bytes = 0, count = 0;
   };
 
-  RdmaLink(int peer, transports::Lane lane, std::string name, Owner& owner, SendPool& pool,
-           RegionCache& regions, SlotShape slots, bool grants)
-      : peer_(peer),
-        lane_(lane),
+  RdmaLink(int peer, transports::Lane lane, const transports::Sinks& sinks, std::string name,
+           Owner& owner, SendPool& pool, RegionCache& regions, SlotShape slots, bool grants)
+      : Link(peer, lane, sinks),
         name_(std::move(name)),
         owner_(owner),
         shape_(slots),
@@ -57,10 +56,8 @@ class RdmaLink final : public transports::Link {
         incoming_(pool, regions, consumption_, grants) {}
   ~RdmaLink() override;
 
-  int peer() const noexcept override { return peer_; }
-  transports::Lane lane() const noexcept override { return lane_; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie) override;
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte> payload) override;
   std::string describe() const override { return name_; }
 
   // The functions below are for the transport.
@@ -73,7 +70,7 @@ class RdmaLink final : public transports::Link {
   // A device or port of it has failed.
   void port_failed(std::size_t device, std::uint8_t port, const std::string& what);
   void queue_pair_failed(std::size_t device, std::uint32_t number, const std::string& what);
-  bool progress(transports::Sink& sink);
+  bool progress();
   // True when progress() would do something.
   bool ready();
   bool broken() const noexcept { return state_ == State::broken; }
@@ -102,10 +99,8 @@ class RdmaLink final : public transports::Link {
   bool draining();
   std::optional<Conversation::End> ending();
   void close_connection() noexcept;
-  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean);
+  void break_off(Errc code, std::string_view what, bool clean);
 
-  const int peer_;
-  const transports::Lane lane_;
   std::string name_;
   Owner& owner_;
   const SlotShape shape_;

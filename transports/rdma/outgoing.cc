@@ -46,7 +46,7 @@ transports::Send Outgoing::refuse(std::size_t payload_bytes) noexcept {
 }
 
 transports::Send Outgoing::send(const transports::HeaderBytes& header,
-                                std::span<const std::byte> payload, std::uint64_t cookie) {
+                                std::span<const std::byte> payload) {
   if (halted_ || fault_) return transports::Send::full;
   if (!may_send(payload.size())) return refuse(payload.size());
   const bool small = payload.size() <= transports::eager_bytes;
@@ -54,7 +54,6 @@ transports::Send Outgoing::send(const transports::HeaderBytes& header,
   frame = {};
   frame.header = header;
   frame.payload = payload;
-  frame.cookie = cookie;
   frame.number = frames_++;
   if (small) {
     begin(frame, false);
@@ -222,7 +221,7 @@ void Outgoing::released(const Posted& one) noexcept {
   if (one.frame >= 0) --queue_[static_cast<std::size_t>(one.frame)].under_way;
 }
 
-bool Outgoing::pump(transports::Sink& sink, transports::Link& link) {
+bool Outgoing::pump(transports::Link& link) {
   if (halted_ || fault_) return false;
   bool moved = false;
   while (cut_ < queued_) {
@@ -235,12 +234,11 @@ bool Outgoing::pump(transports::Sink& sink, transports::Link& link) {
   }
   while (cut_ != 0 && queued(0).under_way == 0) {
     // Out of the queue first: the sink may send the next frame from within sent().
-    const std::uint64_t cookie = queued(0).cookie;
     first_ = (first_ + 1) % most_queued;
     --queued_;
     --cut_;
     moved = true;
-    sink.sent(link, cookie);
+    link.sink().sent(link);
     if (halted_) return true;
   }
   if (refused_ && may_send(refused_bytes_)) {

@@ -34,10 +34,9 @@ class Outgoing {
 
   // From now on the peer can receive.
   void open(const LinkSetup& peer, std::span<const std::unique_ptr<Path>> paths);
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload);
   // Cuts what there is room for, and reports frames that were sent. True when anything moved.
-  bool pump(transports::Sink& sink, transports::Link& link);
+  bool pump(transports::Link& link);
   // The peer's message.
   void heard(std::uint64_t consumed, std::span<const Grant> grants);
   // The count that came with a piece of the peer: its low 16 bits. Only for pieces over the first
@@ -63,7 +62,7 @@ class Outgoing {
   struct Frame {
     transports::HeaderBytes header{};
     std::span<const std::byte> payload;
-    std::uint64_t cookie = 0, number = 0;
+    std::uint64_t number = 0;
     std::size_t cut = 0;     // payload bytes that have gone into pieces
     unsigned under_way = 0;  // requests that read the payload where it lies
     bool begun = false;      // its first piece has been posted

@@ -86,7 +86,7 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
       const transports::DmaBuffer& buffer) override;
   void halt() noexcept override;
   void finish_sending(base::TimePoint until) override { flush_links(until); }
-  bool progress(transports::Sink& sink) override;
+  bool progress() override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
 
@@ -288,8 +288,8 @@ RdmaLink& Rdma::link(int peer, transports::Lane lane) {
   std::string name = known ? connect::to_text(known->connections.endpoints.front()) : "no address";
   const RdmaLink::SlotShape shape{slot_bytes_, slot_count(lane, slot_bytes_)};
   RdmaLink::Owner& owner = *this;
-  place = std::make_unique<RdmaLink>(peer, lane, std::move(name), owner, pool_, regions_, shape,
-                                     options_.grants);
+  place = std::make_unique<RdmaLink>(peer, lane, sinks_, std::move(name), owner, pool_, regions_,
+                                     shape, options_.grants);
   return *place;
 }
 
@@ -414,13 +414,13 @@ void Rdma::hear_of_devices() {
     }
 }
 
-bool Rdma::progress(transports::Sink& sink) {
+bool Rdma::progress() {
   if (halted_) return false;
   bool moved = connections_.pending();
   if (moved) adopt();
   if (!std::exchange(looked_, true) || occasional_look_.due()) look();
   moved |= poll_completions();
-  for (std::size_t i = 0; i < active_.size() && !halted_; ++i) moved |= active_[i]->progress(sink);
+  for (std::size_t i = 0; i < active_.size() && !halted_; ++i) moved |= active_[i]->progress();
   return moved;
 }
 

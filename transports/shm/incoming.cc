@@ -40,19 +40,19 @@ void ShmIncoming::tell_consumed(std::uint64_t step) noexcept {
   peer_.wake();
 }
 
-bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
+bool ShmIncoming::pump(transports::Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {
     bool more = false;
     if (frames_.accepted())
       more = place_awaited_        ? take_place()
-             : referenced_.empty() ? deliver(sink, link)
-                                   : deliver_referenced(sink, link);
+             : referenced_.empty() ? deliver(link)
+                                   : deliver_referenced(link);
     else if (frames_.collecting())
-      more = budget_ != 0 && take_header(sink, link);
+      more = budget_ != 0 && take_header(link);
     else if (frames_.held())
-      more = show_again(sink, link);
+      more = show_again(link);
     if (!more) return moved;
     moved = true;
     if (stuck()) return moved;
@@ -61,27 +61,27 @@ bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
 
 // A header never lies across the end of the ring. It is copied before it is checked, because the
 // peer may write to it afterwards.
-bool ShmIncoming::take_header(transports::Sink& sink, transports::Link& link) {
+bool ShmIncoming::take_header(transports::Link& link) {
   if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
   std::memcpy(frames_.head_rest().data(), ring_ + consumed_ % ring_bytes_, ring_unit);
   frames_.head_came(ring_unit);
   consumed_ += ring_unit;
   budget_ -= std::min(budget_, ring_unit);
-  show(sink, link);
+  show(link);
   return true;
 }
 
-void ShmIncoming::show(transports::Sink& sink, transports::Link& link) {
-  if (!frames_.show(link, sink)) return;
+void ShmIncoming::show(transports::Link& link) {
+  if (!frames_.show(link)) return;
   place_awaited_ = has_place(frames_.left());
-  if (frames_.left() == 0) finish(sink, link);
+  if (frames_.left() == 0) finish(link);
 }
 
-bool ShmIncoming::show_again(transports::Sink& sink, transports::Link& link) {
-  const auto next = sink.expected(link, 0);
+bool ShmIncoming::show_again(transports::Link& link) {
+  const auto next = link.sink().expected(link, 0);
   if (!next || frames_.closed()) return false;
   frames_.announce(next);
-  show(sink, link);
+  show(link);
   return !frames_.held();
 }
 
@@ -107,18 +107,18 @@ bool ShmIncoming::take_place() {
   return false;
 }
 
-bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
+bool ShmIncoming::deliver(transports::Link& link) {
   std::uint64_t come = produced_ - consumed_;
   if (come == 0) come = available();
   const std::size_t place = consumed_ % ring_bytes_;
   const std::size_t bytes = std::min({frames_.left(), budget_, ring_bytes_ - place,
                                       read_piece_bytes, static_cast<std::size_t>(come)});
   if (bytes == 0) return false;
-  const std::size_t taken = frames_.take(link, sink, {ring_ + place, bytes});
+  const std::size_t taken = frames_.take(link, {ring_ + place, bytes});
   consumed_ += taken;
   budget_ -= taken;
   if (frames_.left() == 0)
-    finish(sink, link);
+    finish(link);
   else
     tell_consumed(ring_bytes_ / lazy_steps);
   return true;
@@ -127,10 +127,10 @@ bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
 // Counts bytes only if the peer had not stopped when this rank had read them: until then no caller
 // there can have written over them. The peer waits for the end of such a frame, so this rank tells
 // it at once.
-bool ShmIncoming::deliver_referenced(transports::Sink& sink, transports::Link& link) {
+bool ShmIncoming::deliver_referenced(transports::Link& link) {
   const std::size_t bytes = std::min({referenced_.size(), budget_, read_piece_bytes});
   if (bytes == 0) return false;
-  const std::size_t taken = frames_.take(link, sink, referenced_.first(bytes));
+  const std::size_t taken = frames_.take(link, referenced_.first(bytes));
   if (frames_.closed()) return false;
   if (peer_.stopped()) {
     cut_ = true;
@@ -141,15 +141,15 @@ bool ShmIncoming::deliver_referenced(transports::Sink& sink, transports::Link& l
   budget_ -= taken;
   if (!referenced_.empty()) return true;
   tell_consumed(ring_unit);
-  frames_.finish(link, sink);
+  frames_.finish(link);
   return true;
 }
 
 // Skips the padding after the payload, up to a whole unit.
-void ShmIncoming::finish(transports::Sink& sink, transports::Link& link) {
+void ShmIncoming::finish(transports::Link& link) {
   consumed_ = whole_units(consumed_);
   tell_consumed(ring_bytes_ / lazy_steps);
-  frames_.finish(link, sink);
+  frames_.finish(link);
 }
 
 }  // namespace rondo::shm

@@ -32,7 +32,7 @@ class ShmIncoming {
       : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes), imports_(imports) {}
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
-  bool pump(transports::Sink& sink, transports::Link& link);
+  bool pump(transports::Link& link);
   // Reads nothing more.
   void halt() noexcept { frames_.halt(); }
   // True when everything that came has been delivered.
@@ -56,13 +56,13 @@ class ShmIncoming {
 
  private:
   std::uint64_t available() const noexcept;
-  bool take_header(transports::Sink& sink, transports::Link& link);
-  void show(transports::Sink& sink, transports::Link& link);
-  bool show_again(transports::Sink& sink, transports::Link& link);
+  bool take_header(transports::Link& link);
+  void show(transports::Link& link);
+  bool show_again(transports::Link& link);
   bool take_place();
-  bool deliver(transports::Sink& sink, transports::Link& link);
-  bool deliver_referenced(transports::Sink& sink, transports::Link& link);
-  void finish(transports::Sink& sink, transports::Link& link);
+  bool deliver(transports::Link& link);
+  bool deliver_referenced(transports::Link& link);
+  void finish(transports::Link& link);
   void tell_consumed(std::uint64_t step) noexcept;
 
   ShmNeighbourState& peer_;

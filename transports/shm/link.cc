@@ -12,33 +12,32 @@ std::string ShmLink::describe() const {
                                    : "a process of this host";
 }
 
-bool ShmLink::progress(transports::Sink& sink) {
+bool ShmLink::progress() {
   if (broken_) return false;
   // Reads `ended` before the rings, so that what the peer sent before its end is still delivered.
   const bool ended = peer_.ended;
-  bool moved = outgoing_.pump(sink, *this);
-  if (incoming_.pump(sink, *this)) moved = used_ = true;
+  bool moved = outgoing_.pump(*this);
+  if (incoming_.pump(*this)) moved = used_ = true;
   if (broken_) return true;
   if (outgoing_.corrupt() || incoming_.corrupt()) {
-    break_off(sink, Errc::corrupt, "its counters in shared memory are not possible", false);
+    break_off(Errc::corrupt, "its counters in shared memory are not possible", false);
     return true;
   }
   if (!incoming_.bad_place().empty()) {
-    break_off(sink, Errc::corrupt, incoming_.bad_place(), false);
+    break_off(Errc::corrupt, incoming_.bad_place(), false);
     return true;
   }
   if (!incoming_.misuse().empty()) {
-    break_off(sink, Errc::system, incoming_.misuse(), false);
+    break_off(Errc::system, incoming_.misuse(), false);
     return true;
   }
   if (!ended || !over()) return moved;
   if (!peer_.left())
-    break_off(sink, Errc::peer_lost, "its process has ended", false);
+    break_off(Errc::peer_lost, "its process has ended", false);
   else if (incoming_.at_boundary() && !outgoing_.waiting())
-    break_off(sink, Errc::peer_left, "the peer closed the connection", true);
+    break_off(Errc::peer_left, "the peer closed the connection", true);
   else
-    break_off(sink, Errc::peer_lost, "the peer closed the connection in the middle of a frame",
-              false);
+    break_off(Errc::peer_lost, "the peer closed the connection in the middle of a frame", false);
   return true;
 }
 
@@ -60,9 +59,9 @@ bool ShmLink::over() const noexcept {
   return incoming_.empty() || incoming_.cut() || (incoming_.stuck() && outgoing_.waiting());
 }
 
-void ShmLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
+void ShmLink::break_off(Errc code, std::string_view what, bool clean) {
   broken_ = true;
-  sink.broken(*this, code, what, clean);
+  sink().broken(*this, code, what, clean);
 }
 
 }  // namespace rondo::shm

@@ -17,26 +17,24 @@ namespace rondo::shm {
 class ShmLink final : public transports::Link {
  public:
   // windows: finds the memory of this rank. imports: the memory of the peer.
-  ShmLink(ShmNeighbourState& peer, transports::Lane lane, std::byte* out, const std::byte* in,
-          std::size_t ring_bytes, transports::Windows& windows, const ShmImports& imports)
-      : peer_(peer),
-        lane_(lane),
+  ShmLink(ShmNeighbourState& peer, transports::Lane lane, const transports::Sinks& sinks,
+          std::byte* out, const std::byte* in, std::size_t ring_bytes, transports::Windows& windows,
+          const ShmImports& imports)
+      : Link(peer.rank, lane, sinks),
+        peer_(peer),
         outgoing_(peer, lane, out, ring_bytes, windows),
         incoming_(peer, lane, in, ring_bytes, imports) {}
 
-  int peer() const noexcept override { return peer_.rank; }
-  transports::Lane lane() const noexcept override { return lane_; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie) override {
-    return broken_ || peer_.ended ? transports::Send::full
-                                  : outgoing_.send(header, payload, cookie);
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte> payload) override {
+    return broken_ || peer_.ended ? transports::Send::full : outgoing_.send(header, payload);
   }
   std::string describe() const override;
 
   // The functions below are for the transport.
   // The link has been asked for. Only then the sink hears of a peer that closes in order.
   void use() noexcept { used_ = true; }
-  bool progress(transports::Sink& sink);
+  bool progress();
   // Stops the link: nothing moves any more, and the sink hears no more of it.
   void halt() noexcept {
     broken_ = true;
@@ -50,10 +48,9 @@ class ShmLink final : public transports::Link {
 
  private:
   bool over() const noexcept;
-  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean);
+  void break_off(Errc code, std::string_view what, bool clean);
 
   ShmNeighbourState& peer_;
-  const transports::Lane lane_;
   ShmOutgoing outgoing_;
   ShmIncoming incoming_;
   bool used_ = false, broken_ = false;

@@ -36,9 +36,9 @@ transports::Send ShmOutgoing::refuse(std::size_t needed) noexcept {
   return transports::Send::full;
 }
 
-transports::Send ShmOutgoing::queue(std::uint64_t cookie, std::uint64_t until) noexcept {
+transports::Send ShmOutgoing::queue(std::uint64_t until) noexcept {
   ++queued_count_;
-  last_queued() = {cookie, until};
+  last_queued() = until;
   return transports::Send::queued;
 }
 
@@ -48,7 +48,7 @@ void ShmOutgoing::put_unit(const void* unit) noexcept {
 }
 
 transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
-                                   std::span<const std::byte> payload, std::uint64_t cookie) {
+                                   std::span<const std::byte> payload) {
   const bool large = has_place(payload.size());
   const std::size_t needed = large ? ring_unit + sizeof(PayloadPlace) + worth_beginning
                                    : ring_unit + whole_units(payload.size());
@@ -61,14 +61,14 @@ transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
     if (place.window.generation != 0) {
       peer_.produced(lane_, produced_);
       peer_.wake();
-      return queue(cookie, produced_);
+      return queue(produced_);
     }
   }
   payload_ = payload;
   if (payload.empty()) peer_.produced(lane_, produced_);
   copying_ = !put();
   peer_.wake();
-  return copying_ ? queue(cookie, not_copied) : transports::Send::done;
+  return copying_ ? queue(not_copied) : transports::Send::done;
 }
 
 // Copies as much of the payload as there is room for. True when that was all.
@@ -94,7 +94,7 @@ bool ShmOutgoing::put() {
   return payload_.empty();
 }
 
-bool ShmOutgoing::pump(transports::Sink& sink, transports::Link& link) {
+bool ShmOutgoing::pump(transports::Link& link) {
   if (corrupt_) return false;
   bool moved = false;
   if (copying_) {
@@ -102,16 +102,15 @@ bool ShmOutgoing::pump(transports::Sink& sink, transports::Link& link) {
     copying_ = !put();
     moved = produced_ != before;
     if (moved) peer_.wake();
-    if (!copying_) last_queued().until = copied;
+    if (!copying_) last_queued() = copied;
   }
   if (waiting()) room();
   while (first_is_sent()) {
     // Out of the queue first: the sink may send the next frame from within sent().
-    const std::uint64_t cookie = queued_[first_queued_].cookie;
     first_queued_ = (first_queued_ + 1) % most_queued;
     --queued_count_;
     moved = true;
-    sink.sent(link, cookie);
+    link.sink().sent(link);
   }
   if (may_try_again()) {
     refused_ = false;

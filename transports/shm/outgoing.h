@@ -26,11 +26,10 @@ class ShmOutgoing {
               std::size_t ring_bytes, transports::Windows& windows) noexcept
       : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes), windows_(windows) {}
 
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload);
   // Continues the frames under way. True when anything moved, or when there is room for the frame
   // that was refused.
-  bool pump(transports::Sink& sink, transports::Link& link);
+  bool pump(transports::Link& link);
   // Forgets the frames under way.
   void halt() noexcept {
     copying_ = refused_ = false;
@@ -45,23 +44,18 @@ class ShmOutgoing {
   bool corrupt() const noexcept { return corrupt_; }
 
  private:
-  // A frame whose payload is borrowed.
-  struct Queued {
-    std::uint64_t cookie = 0;
-    std::uint64_t until = 0;  // the peer has consumed so much of the ring
-  };
-  static constexpr std::uint64_t copied = 0, not_copied = UINT64_MAX;  // for Queued::until
+  static constexpr std::uint64_t copied = 0, not_copied = UINT64_MAX;  // in queued_
 
   std::size_t room() const noexcept;
   bool first_is_sent() const noexcept {
-    return queued_count_ != 0 && queued_[first_queued_].until <= consumed_;
+    return queued_count_ != 0 && queued_[first_queued_] <= consumed_;
   }
   bool may_try_again() const noexcept {
     return refused_ && !copying_ && queued_count_ < most_queued && room() >= needed_;
   }
   transports::Send refuse(std::size_t needed) noexcept;
-  transports::Send queue(std::uint64_t cookie, std::uint64_t until) noexcept;
-  Queued& last_queued() noexcept {
+  transports::Send queue(std::uint64_t until) noexcept;
+  std::uint64_t& last_queued() noexcept {
     return queued_[(first_queued_ + queued_count_ - 1) % most_queued];
   }
   void put_unit(const void* unit) noexcept;
@@ -79,7 +73,8 @@ class ShmOutgoing {
   bool refused_ = false;
   std::size_t needed_ = 0;  // room for the frame that was refused
   std::span<const std::byte> payload_;
-  std::array<Queued, most_queued> queued_;
+  // How much of the ring the peer has consumed once it has read a borrowed payload.
+  std::array<std::uint64_t, most_queued> queued_{};
   std::size_t first_queued_ = 0, queued_count_ = 0;
 };
 

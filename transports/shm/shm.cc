@@ -85,7 +85,7 @@ class Shm final : public transports::Transport {
     return exports_ && bytes != 0 ? host::Exports::allocate(exports_, bytes) : nullptr;
   }
   std::optional<bool> shares_core(int core) noexcept override;
-  bool progress(transports::Sink& sink) override;
+  bool progress() override;
   int wait_descriptor() const noexcept override { return wait_word_ ? -1 : epoll_.get(); }
   base::WakeWord* wait_word() noexcept override { return wait_word_; }
   bool prepare_sleep() override;
@@ -247,7 +247,7 @@ void Shm::make_links(const SegmentLayout& layout) {
     Links& links = links_.emplace_back();
     for (const transports::Lane lane : transports::link_lanes)
       links[static_cast<std::size_t>(lane)] = std::make_unique<ShmLink>(
-          peer, lane, own_->ring(peer.index, lane), peer.theirs.ring(own_index_, lane),
+          peer, lane, sinks_, own_->ring(peer.index, lane), peer.theirs.ring(own_index_, lane),
           layout.ring_bytes(), *windows_, windows_->imports(i));
   }
 }
@@ -325,7 +325,7 @@ void Shm::wake_up() noexcept {
   own_->head().sleeping.store(0, std::memory_order_relaxed);
 }
 
-bool Shm::progress(transports::Sink& sink) {
+bool Shm::progress() {
   if (!windows_) return false;
   if (asleep_ || occasional_look_.due()) {
     if (asleep_) wake_up();
@@ -343,7 +343,7 @@ bool Shm::progress(transports::Sink& sink) {
   bool moved = false;
   for (const transports::Lane lane : transports::link_lanes)
     for (const std::size_t i : turn_)
-      moved |= links_[i][static_cast<std::size_t>(lane)]->progress(sink);
+      moved |= links_[i][static_cast<std::size_t>(lane)]->progress();
   for (const std::size_t i : turn_)
     peers_[i]->busy = std::ranges::any_of(links_[i], &ShmLink::busy, to_link);
   return moved;

@@ -35,31 +35,31 @@ bool FrameReceiver::has_work() const noexcept {
   return flagged() && !frames_.closed() && !end_ && !frames_.held();
 }
 
-bool FrameReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {
+bool FrameReceiver::receive(transports::Link& link, bool direct) {
   if (frames_.closed() || end_) return false;
   bool moved = false;
   if (!frames_.accepted()) {
-    const auto next = sink.expected(link, 0);
-    expecting_ = next || sink.awaits_header(link);
+    const auto next = link.sink().expected(link, 0);
+    expecting_ = next || link.sink().awaits_header(link);
     frames_.announce(next);
     if (frames_.held()) {
-      if (!next || !show_header(link, sink)) return false;
+      if (!next || !show_header(link)) return false;
       moved = true;
     } else if (!flagged() && !(direct && expecting_)) {
       return false;
     } else if (!next) {
-      moved = read_header(link, sink);
+      moved = read_header(link);
       if (!frames_.accepted()) return moved;
     }
   } else if (!direct && !flagged()) {
     return false;
   }
-  return read_frame(link, sink) || moved || end_;
+  return read_frame(link) || moved || end_;
 }
 
 // For a link whose sink expects no frame: reads nothing but the header, and only if one is awaited
 // or epoll has flagged the socket.
-bool FrameReceiver::read_header(transports::Link& link, transports::Sink& sink) {
+bool FrameReceiver::read_header(transports::Link& link) {
   const std::span<std::byte> rest = frames_.head_rest();
   const ssize_t result =
       without_interruption([&] { return ::recv(socket_, rest.data(), rest.size(), 0); });
@@ -71,7 +71,7 @@ bool FrameReceiver::read_header(transports::Link& link, transports::Sink& sink) 
   if (!frames_.head_complete())
     readable_ = false;
   else
-    show_header(link, sink);
+    show_header(link);
   return true;
 }
 
@@ -85,9 +85,9 @@ bool FrameReceiver::is_genuine() {
   return genuine_;
 }
 
-bool FrameReceiver::show_header(transports::Link& link, transports::Sink& sink) {
+bool FrameReceiver::show_header(transports::Link& link) {
   if (!is_genuine()) return false;
-  const bool accepted = frames_.show(link, sink);
+  const bool accepted = frames_.show(link);
   settle();
   return accepted;
 }
@@ -123,7 +123,7 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
 
 // Placed bytes may land before the header has been checked. It is checked before the sink hears of
 // them.
-bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
+bool FrameReceiver::read_frame(transports::Link& link) {
   const std::size_t header_left = frames_.head_rest().size();
   const std::size_t payload_left = frames_.left();
   const std::size_t tail_left =
@@ -145,7 +145,7 @@ bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
   const std::size_t header_count = std::min(count, header_left);
   frames_.head_came(header_count);
   if (!frames_.head_complete()) return true;
-  if (!frames_.accepted() && !show_header(link, sink)) {
+  if (!frames_.accepted() && !show_header(link)) {
     if (frames_.held() && count > header_count)
       end_ = End{"a frame that was announced has been held back", false};
     return true;
@@ -154,7 +154,7 @@ bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
   const std::size_t tail_count = count - header_count - payload_count;
   tail_bytes_ += tail_count;
   if (payload_tags_) tags_->add(to.first(payload_count));
-  frames_.came(link, sink, slot_.memory, payload_count);
+  frames_.came(link, slot_.memory, payload_count);
   if (frames_.left() > 0 || tail_count < tail_left) return settle();
   if (tail_left > 0 && !tags_->matches(tail_)) {
     end_ = End{base::wrong_tag, false, Errc::authentication};
@@ -162,7 +162,7 @@ bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
   }
   tail_bytes_ = 0;
   genuine_ = false;
-  frames_.finish(link, sink);
+  frames_.finish(link);
   return settle();
 }
 

@@ -47,7 +47,7 @@ class FrameReceiver {
   }
   // Receives at most one frame, or a bounded part of a large one. direct: if the sink expects
   // something, reads also from a socket that epoll has not flagged. Returns whether anything moved.
-  bool receive(transports::Link& link, transports::Sink& sink, bool direct);
+  bool receive(transports::Link& link, bool direct);
 
   // Reads nothing more.
   void halt() noexcept { frames_.halt(); }
@@ -61,12 +61,12 @@ class FrameReceiver {
 
  private:
   bool flagged() const noexcept { return readable_ || hung_up_; }
-  bool read_header(transports::Link& link, transports::Sink& sink);
-  bool read_frame(transports::Link& link, transports::Sink& sink);
+  bool read_header(transports::Link& link);
+  bool read_frame(transports::Link& link);
   ssize_t read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept;
   // False when the header was held or refused or has a wrong tag, or when the sink misused the
   // link.
-  bool show_header(transports::Link& link, transports::Sink& sink);
+  bool show_header(transports::Link& link);
   bool is_genuine();
   bool settle();
   void ended(ssize_t result);

@@ -66,7 +66,7 @@ FrameSender::Parts FrameSender::make_tags(const transports::HeaderBytes& header,
 }
 
 transports::Send FrameSender::send(const transports::HeaderBytes& header,
-                                   std::span<const std::byte> payload, std::uint64_t cookie) {
+                                   std::span<const std::byte> payload) {
   refused_ = busy_ || !room_ || error_ != 0;
   if (refused_) return transports::Send::full;
   Parts parts = tags_ ? make_tags(header, payload) : Parts{header, payload, {}};
@@ -87,14 +87,13 @@ transports::Send FrameSender::send(const transports::HeaderBytes& header,
         std::span(head_).first(std::ranges::copy(header, head_.begin()).out - head_.begin());
   under_way_ = parts;
   sent_ = taken;
-  cookie_ = cookie;
   if (payload.size() > transports::eager_bytes) return transports::Send::queued;
   kept_.assign(payload.begin(), payload.end());
   under_way_.payload = kept_;
   return transports::Send::copied;
 }
 
-bool FrameSender::resume(transports::Link& link, transports::Sink& sink) {
+bool FrameSender::resume(transports::Link& link) {
   if (!busy_ || !room_ || error_ != 0) return false;
   const ssize_t result = write(under_way_, sent_);
   if (result < 0) {
@@ -109,7 +108,7 @@ bool FrameSender::resume(transports::Link& link, transports::Sink& sink) {
   }
   busy_ = false;
   under_way_ = {};
-  sink.sent(link, cookie_);
+  link.sink().sent(link);
   return true;
 }
 

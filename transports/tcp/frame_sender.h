@@ -28,10 +28,9 @@ class FrameSender {
     if (agreed.protection != base::Protection::none) tags_.emplace(agreed.keys.sending);
     payload_tags_ = agreed.protection == base::Protection::payload;
   }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload);
   // Continues the frame under way. Returns whether anything moved.
-  bool resume(transports::Link& link, transports::Sink& sink);
+  bool resume(transports::Link& link);
 
   // epoll has reported that the socket has room again.
   void flag_room() noexcept { room_ = true; }
@@ -62,7 +61,6 @@ class FrameSender {
   Parts under_way_;
   std::size_t sent_ = 0;         // how many of its bytes
   std::vector<std::byte> kept_;  // a small payload that the socket took in part
-  std::uint64_t cookie_ = 0;
 };
 
 }  // namespace rondo::tcp

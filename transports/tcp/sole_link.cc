@@ -13,20 +13,19 @@
 
 namespace rondo::tcp {
 
-SoleLink::SoleLink(int peer, transports::Lane lane, std::string name,
-                   connect::Connections& connections, BorrowSlot& slot)
-    : peer_(peer),
-      lane_(lane),
+SoleLink::SoleLink(int peer, transports::Lane lane, const transports::Sinks& sinks,
+                   std::string name, connect::Connections& connections, BorrowSlot& slot)
+    : TcpLink(peer, lane, sinks),
       name_(std::move(name)),
       connections_(connections),
       receiver_(slot) {}
 
 transports::Send SoleLink::send(const transports::HeaderBytes& header,
-                                std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (state_ == State::open) return sender_.send(header, payload, cookie);
+                                std::span<const std::byte> payload) {
+  if (state_ == State::open) return sender_.send(header, payload);
   if (state_ == State::closed) {
     state_ = State::opening;
-    connections_.open(peer_, static_cast<int>(lane_));
+    connections_.open(peer(), static_cast<int>(lane()));
   }
   return transports::Send::full;
 }
@@ -50,17 +49,16 @@ void SoleLink::close() noexcept {
   socket_.reset();
 }
 
-void SoleLink::interface_lost(transports::Sink& sink, std::string_view interface,
-                              std::string_view what) {
+void SoleLink::interface_lost(std::string_view interface, std::string_view what) {
   if (state_ == State::open && interface_ == interface)
-    break_off(sink, Errc::peer_lost, fmt::format("{}: {}", route_, what), false);
+    break_off(Errc::peer_lost, fmt::format("{}: {}", route_, what), false);
 }
 
-void SoleLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
+void SoleLink::break_off(Errc code, std::string_view what, bool clean) {
   if (state_ == State::broken) return;
   state_ = State::broken;
   close();
-  sink.broken(*this, code, what, clean);
+  sink().broken(*this, code, what, clean);
 }
 
 void SoleLink::halt() noexcept {
@@ -89,10 +87,10 @@ bool SoleLink::has_work() const noexcept {
   return sender_.has_work() || failed || receiver_.has_work() || receiver_.end();
 }
 
-bool SoleLink::progress(transports::Sink& sink, bool direct) {
+bool SoleLink::progress(bool direct) {
   if (!open()) return false;
-  bool moved = sender_.resume(*this, sink);
-  if (receiver_.receive(*this, sink, direct)) moved = true;
+  bool moved = sender_.resume(*this);
+  if (receiver_.receive(*this, direct)) moved = true;
   if (!open()) return true;
   const auto& end = receiver_.end();
   const int error = sender_.error();
@@ -102,9 +100,9 @@ bool SoleLink::progress(transports::Sink& sink, bool direct) {
   // The system reports an error once. If sending has met it, the receiving half sees only a clean
   // end.
   if (end && (error == 0 || closed_before || !end->clean))
-    break_off(sink, end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
+    break_off(end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
   else
-    break_off(sink, Errc::peer_lost, base::describe_errno(error), false);
+    break_off(Errc::peer_lost, base::describe_errno(error), false);
   return true;
 }
 

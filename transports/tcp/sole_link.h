@@ -18,26 +18,23 @@ namespace rondo::tcp {
 // independent of each other. A failure of either ends the link.
 class SoleLink final : public TcpLink, private Watched {
  public:
-  SoleLink(int peer, transports::Lane lane, std::string name, connect::Connections& connections,
-           BorrowSlot& slot);
+  SoleLink(int peer, transports::Lane lane, const transports::Sinks& sinks, std::string name,
+           connect::Connections& connections, BorrowSlot& slot);
   ~SoleLink() override { close(); }
 
-  int peer() const noexcept override { return peer_; }
-  transports::Lane lane() const noexcept override { return lane_; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie) override;
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte> payload) override;
   std::string describe() const override { return name_; }
 
   Watched* attach(connect::Event& event) override;
   bool open() const noexcept override { return state_ == State::open; }
-  bool progress(transports::Sink& sink, bool direct) override;
+  bool progress(bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
   void halt() noexcept override;
   bool leave(bool at_once) noexcept override;
   void reminded() noexcept override {}
-  void interface_lost(transports::Sink& sink, std::string_view interface,
-                      std::string_view what) override;
-  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) override;
+  void interface_lost(std::string_view interface, std::string_view what) override;
+  void break_off(Errc code, std::string_view what, bool clean) override;
   bool expecting() const noexcept override { return receiver_.expecting(); }
   bool waits_for_room() const noexcept override { return sender_.waits_for_room(); }
   bool has_work() const noexcept override;
@@ -48,8 +45,6 @@ class SoleLink final : public TcpLink, private Watched {
   void flag(std::uint32_t events) noexcept override;
   void close() noexcept;
 
-  const int peer_;
-  const transports::Lane lane_;
   State state_ = State::closed;
   std::string name_, route_, interface_;
   connect::Connections& connections_;

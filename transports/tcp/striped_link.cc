@@ -20,10 +20,10 @@ constexpr milliseconds doubt_limit{500};
 
 }  // namespace
 
-StripedLink::StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths,
-                         connect::Connections& connections, BorrowSlot& slot)
-    : peer_(peer),
-      lane_(lane),
+StripedLink::StripedLink(int peer, transports::Lane lane, const transports::Sinks& sinks,
+                         std::string name, std::size_t paths, connect::Connections& connections,
+                         BorrowSlot& slot)
+    : TcpLink(peer, lane, sinks),
       name_(std::move(name)),
       connections_(connections),
       paths_(paths),
@@ -36,11 +36,11 @@ StripedLink::StripedLink(int peer, transports::Lane lane, std::string name, std:
 }
 
 transports::Send StripedLink::send(const transports::HeaderBytes& header,
-                                   std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (state_ == State::open) return sender_.send(header, payload, cookie);
+                                   std::span<const std::byte> payload) {
+  if (state_ == State::open) return sender_.send(header, payload);
   if (state_ == State::closed) {
     state_ = State::opening;
-    connections_.open(peer_, static_cast<int>(lane_));
+    connections_.open(peer(), static_cast<int>(lane()));
   }
   return transports::Send::full;
 }
@@ -76,11 +76,11 @@ void StripedLink::close() noexcept {
   }
 }
 
-void StripedLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
+void StripedLink::break_off(Errc code, std::string_view what, bool clean) {
   if (state_ == State::broken) return;
   state_ = State::broken;
   close();
-  sink.broken(*this, code, what, clean);
+  sink().broken(*this, code, what, clean);
 }
 
 std::string StripedLink::on_path(std::size_t path, std::string_view what) const {
@@ -128,7 +128,7 @@ bool StripedLink::leave(bool at_once) noexcept {
 void StripedLink::watch_doubtful() {
   reminder_asked_ = true;
   moved_since_ = false;
-  connections_.remind(peer_, static_cast<int>(lane_), doubt_limit);
+  connections_.remind(peer(), static_cast<int>(lane()), doubt_limit);
 }
 
 void StripedLink::pace(base::TimePoint now, bool restrained) noexcept {
@@ -136,25 +136,24 @@ void StripedLink::pace(base::TimePoint now, bool restrained) noexcept {
     if (path.socket) path.pace.pace(now, restrained);
 }
 
-bool StripedLink::judge_doubtful(transports::Sink& sink) {
+bool StripedLink::judge_doubtful() {
   if (!std::exchange(reminder_due_, false)) return false;
   reminder_asked_ = false;
   const auto path = doubtful();
   if (!path || moved_since_ || receiver_.end()) return false;
-  break_off(sink, Errc::peer_lost, on_path(*path, "the peer closed this connection alone"), false);
+  break_off(Errc::peer_lost, on_path(*path, "the peer closed this connection alone"), false);
   return true;
 }
 
 // The other paths stay open until the link is destroyed, because their end would reach the peer
 // before the cause does.
-void StripedLink::interface_lost(transports::Sink& sink, std::string_view interface,
-                                 std::string_view what) {
+void StripedLink::interface_lost(std::string_view interface, std::string_view what) {
   if (!open()) return;
   const auto lost = std::ranges::find_if(
       paths_, [&](const Path& path) { return path.socket && path.interface == interface; });
   if (lost == paths_.end()) return;
   state_ = State::broken;
-  sink.broken(*this, Errc::peer_lost, on_path(lost->index, what), false);
+  sink().broken(*this, Errc::peer_lost, on_path(lost->index, what), false);
 }
 
 bool StripedLink::has_work() const noexcept {
@@ -166,15 +165,15 @@ bool StripedLink::has_work() const noexcept {
          receiver_.end();
 }
 
-bool StripedLink::progress(transports::Sink& sink, bool direct) {
+bool StripedLink::progress(bool direct) {
   bool moved = false;
   if (state_ == State::open) {
-    moved = sender_.resume(*this, sink);
-    if (receiver_.receive(*this, sink, direct)) moved = true;
+    moved = sender_.resume(*this);
+    if (receiver_.receive(*this, direct)) moved = true;
   }
   if (state_ == State::broken) return moved;
   moved_since_ = moved_since_ || moved;
-  if (judge_doubtful(sink)) return true;
+  if (judge_doubtful()) return true;
   const auto& end = receiver_.end();
   const auto& failure = sender_.failure();
   const bool closed_before = failure && failure->error == EPIPE;
@@ -185,10 +184,9 @@ bool StripedLink::progress(transports::Sink& sink, bool direct) {
   // end.
   if (end && (!failure || closed_before || !end->clean)) {
     const std::string what = end->clean ? end->what : on_path(end->path, end->what);
-    break_off(sink, end->clean ? Errc::peer_left : end->code, what, end->clean);
+    break_off(end->clean ? Errc::peer_left : end->code, what, end->clean);
   } else {
-    break_off(sink, Errc::peer_lost, on_path(failure->path, base::describe_errno(failure->error)),
-              false);
+    break_off(Errc::peer_lost, on_path(failure->path, base::describe_errno(failure->error)), false);
   }
   return true;
 }

@@ -22,27 +22,24 @@ namespace rondo::tcp {
 // and what it sent before may still be in flight.
 class StripedLink final : public TcpLink {
  public:
-  StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths,
-              connect::Connections& connections, BorrowSlot& slot);
+  StripedLink(int peer, transports::Lane lane, const transports::Sinks& sinks, std::string name,
+              std::size_t paths, connect::Connections& connections, BorrowSlot& slot);
   ~StripedLink() override { close(); }
 
-  int peer() const noexcept override { return peer_; }
-  transports::Lane lane() const noexcept override { return lane_; }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie) override;
+  transports::Send send(const transports::HeaderBytes& header,
+                        std::span<const std::byte> payload) override;
   std::string describe() const override { return name_; }
 
   Watched* attach(connect::Event& event) override;
   bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
-  bool progress(transports::Sink& sink, bool direct) override;
+  bool progress(bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override;
   void halt() noexcept override;
   bool leave(bool at_once) noexcept override;
   // Nobody may have driven the link since it asked, so progress() first looks at what has come.
   void reminded() noexcept override { reminder_due_ = true; }
-  void interface_lost(transports::Sink& sink, std::string_view interface,
-                      std::string_view what) override;
-  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) override;
+  void interface_lost(std::string_view interface, std::string_view what) override;
+  void break_off(Errc code, std::string_view what, bool clean) override;
   bool expecting() const noexcept override { return receiver_.expecting(); }
   bool waits_for_room() const noexcept override { return sender_.waits_for_room(); }
   bool has_work() const noexcept override;
@@ -67,10 +64,8 @@ class StripedLink final : public TcpLink {
   void watch_doubtful();
   // Ends the link when a path is doubtful and no byte has come since the reminder was asked for.
   // Returns whether it did.
-  bool judge_doubtful(transports::Sink& sink);
+  bool judge_doubtful();
 
-  const int peer_;
-  const transports::Lane lane_;
   State state_ = State::closed;
   std::string name_;
   connect::Connections& connections_;

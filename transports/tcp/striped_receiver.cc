@@ -61,18 +61,18 @@ bool StripedReceiver::waits_for_others(const Path& path) const noexcept {
   return frames_.accepted() && !frames_.placed() && path.piece.index != next_index_;
 }
 
-bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {
+bool StripedReceiver::receive(transports::Link& link, bool direct) {
   if (frames_.closed() || end_) return false;
   bool moved = false;
   if (!frames_.accepted()) {
-    const auto next = sink.expected(link, 0);
-    expecting_ = next || sink.awaits_header(link);
+    const auto next = link.sink().expected(link, 0);
+    expecting_ = next || link.sink().awaits_header(link);
     frames_.announce(next);
     if (frames_.held()) {
-      if (!next || !frames_.show(link, sink)) return false;
+      if (!next || !frames_.show(link)) return false;
       moved = true;
     } else if (!next) {
-      moved = look(link, sink, direct && expecting_);
+      moved = look(link, direct && expecting_);
       if (!frames_.accepted()) return moved;
     }
   }
@@ -84,10 +84,10 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       // A peer that sends little mostly uses the first path. epoll flags the others soon enough.
       const bool ask = direct && (i == 0 || pieces_ > 1 || elsewhere_ > 0);
-      if (drain(paths_[i], link, sink, ask)) any = moved = true;
+      if (drain(paths_[i], link, ask)) any = moved = true;
       note_misuse(i);
       if (frames_.closed() || end_) return true;
-      if (frames_.accepted() && finished_ == pieces_) return finish_frame(link, sink);
+      if (frames_.accepted() && finished_ == pieces_) return finish_frame(link);
     }
   }
   return moved;
@@ -95,7 +95,7 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
 
 // For a link whose sink expects no frame: looks for a header only, and only if one is awaited or
 // epoll has flagged a socket.
-bool StripedReceiver::look(transports::Link& link, transports::Sink& sink, bool ask) {
+bool StripedReceiver::look(transports::Link& link, bool ask) {
   bool moved = false;
   for (Path& path : paths_) {
     if (!find_piece(path, ask && &path == &paths_.front(), moved)) {
@@ -104,18 +104,18 @@ bool StripedReceiver::look(transports::Link& link, transports::Sink& sink, bool 
     }
     if (path.piece.sequence != sequence_) continue;
     frames_.set_header(path.piece.header);
-    frames_.show(link, sink);
+    frames_.show(link);
     note_misuse(static_cast<std::size_t>(&path - paths_.data()));
     return true;
   }
   return moved;
 }
 
-bool StripedReceiver::drain(Path& path, transports::Link& link, transports::Sink& sink, bool ask) {
+bool StripedReceiver::drain(Path& path, transports::Link& link, bool ask) {
   bool moved = false;
   while (budget_ > 0 && find_piece(path, ask, moved)) {
-    if (!admit(path, link, sink)) break;
-    if (!take(path, link, sink)) break;
+    if (!admit(path, link)) break;
+    if (!take(path, link)) break;
     moved = true;
     if (end_ || finished_ == pieces_) break;
   }
@@ -166,7 +166,7 @@ bool StripedReceiver::fill(Path& path) {
   return true;
 }
 
-bool StripedReceiver::admit(Path& path, transports::Link& link, transports::Sink& sink) {
+bool StripedReceiver::admit(Path& path, transports::Link& link) {
   const Piece& piece = path.piece;
   if (path.checked) return frames_.placed() || piece.index == next_index_;
   if (piece.sequence - sequence_ >= farthest_frame) {
@@ -176,7 +176,7 @@ bool StripedReceiver::admit(Path& path, transports::Link& link, transports::Sink
   if (piece.sequence != sequence_) return false;
   if (frames_.collecting()) {
     frames_.set_header(piece.header);
-    frames_.show(link, sink);
+    frames_.show(link);
   }
   if (!frames_.accepted()) return false;
   if (!check(path)) return false;
@@ -206,7 +206,7 @@ bool StripedReceiver::check(Path& path) {
 }
 
 // Moves payload of the path's piece. False when nothing had arrived.
-bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink& sink) {
+bool StripedReceiver::take(Path& path, transports::Link& link) {
   const transports::Receive& frame = frames_.receive();
   const PiecePlace place = place_of(path.piece.index, frame.bytes);
   const std::size_t left = place.bytes - path.done;
@@ -226,7 +226,7 @@ bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink&
   path.done += count;
   budget_ -= std::min(budget_, count);
   if (path.payload_tags) path.tags->add(to.first(count));
-  frames_.came(link, sink, slot_.memory, count);
+  frames_.came(link, slot_.memory, count);
   if (frames_.closed()) return true;
   if (path.done < place.bytes) return true;
   path.tail_due = path.payload_tags && place.bytes > 0;
@@ -276,12 +276,12 @@ void StripedReceiver::finish_piece(Path& path) {
   ++next_index_;
 }
 
-bool StripedReceiver::finish_frame(transports::Link& link, transports::Sink& sink) {
+bool StripedReceiver::finish_frame(transports::Link& link) {
   std::fill_n(begun_.begin(), (pieces_ + 63) / 64, 0);
   ++sequence_;
   elsewhere_ -= std::min<std::size_t>(elsewhere_, 1);
   finished_ = next_index_ = 0;
-  frames_.finish(link, sink);
+  frames_.finish(link);
   note_misuse(0);
   return true;
 }

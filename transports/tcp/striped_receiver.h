@@ -45,7 +45,7 @@ class StripedReceiver {
   }
   // Receives at most one frame, or a bounded part of a large one. direct: reads also from sockets
   // that epoll has not flagged. Returns whether anything moved.
-  bool receive(transports::Link& link, transports::Sink& sink, bool direct);
+  bool receive(transports::Link& link, bool direct);
 
   // Reads nothing more.
   void halt() noexcept { frames_.halt(); }
@@ -82,18 +82,18 @@ class StripedReceiver {
   // True when what comes next on this path may not be taken before bytes of the others that are
   // awaited. An end behind it is then not read.
   bool waits_for_others(const Path& path) const noexcept;
-  bool look(transports::Link& link, transports::Sink& sink, bool ask);
-  bool drain(Path& path, transports::Link& link, transports::Sink& sink, bool ask);
+  bool look(transports::Link& link, bool ask);
+  bool drain(Path& path, transports::Link& link, bool ask);
   bool find_piece(Path& path, bool ask, bool& moved);
   bool fill(Path& path);
   // True when the piece belongs to the frame that is being received and may be taken now. May end
   // the link.
-  bool admit(Path& path, transports::Link& link, transports::Sink& sink);
+  bool admit(Path& path, transports::Link& link);
   bool check(Path& path);
-  bool take(Path& path, transports::Link& link, transports::Sink& sink);
+  bool take(Path& path, transports::Link& link);
   ssize_t read(Path& path, std::span<std::byte> to, bool all) noexcept;
   void finish_piece(Path& path);
-  bool finish_frame(transports::Link& link, transports::Sink& sink);
+  bool finish_frame(transports::Link& link);
   // Ends the link if the sink has misused it. path: where that was noticed.
   void note_misuse(std::size_t path);
   bool ended(Path& path, ssize_t result);

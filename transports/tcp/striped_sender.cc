@@ -43,14 +43,13 @@ bool StripedSender::has_work() const noexcept {
 }
 
 transports::Send StripedSender::send(const transports::HeaderBytes& header,
-                                     std::span<const std::byte> payload, std::uint64_t cookie) {
+                                     std::span<const std::byte> payload) {
   refused_ = !can_take();
   if (refused_) return transports::Send::full;
   ++count_;
   Outgoing& frame = newest();
   frame.header = header;
   frame.payload = payload;
-  frame.cookie = cookie;
   frame.sequence = next_sequence_;
   frame.pieces = pieces_of(payload.size());
   frame.begun = frame.written = 0;
@@ -73,18 +72,17 @@ transports::Send StripedSender::send(const transports::HeaderBytes& header,
 
 // After a failure the other paths are left alone too: the peer can use no frame that lacks a piece,
 // and a link that still moves puts off the report of its failure.
-bool StripedSender::resume(transports::Link& link, transports::Sink& sink) {
+bool StripedSender::resume(transports::Link& link) {
   bool moved = false;
   for (std::size_t i = 0; i < paths_.size() && !failure_; ++i)
     if (paths_[i].frame != nullptr && paths_[i].room && write(i)) moved = true;
   if (distribute()) moved = true;
   while (count_ > 0 && frames_[first_].written == frames_[first_].pieces) {
-    const std::uint64_t cookie = frames_[first_].cookie;
     frames_[first_].payload = {};
     first_ = (first_ + 1) % frames_.size();
     --count_;
     moved = true;
-    sink.sent(link, cookie);  // it may call send()
+    link.sink().sent(link);  // it may call send()
   }
   return moved;
 }

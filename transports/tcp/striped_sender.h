@@ -37,10 +37,9 @@ class StripedSender {
     if (agreed.protection != base::Protection::none) paths_[path].tags.emplace(agreed.keys.sending);
     paths_[path].payload_tags = agreed.protection == base::Protection::payload;
   }
-  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
-                        std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload);
   // Continues the frames under way, until there is a failure. Returns whether anything moved.
-  bool resume(transports::Link& link, transports::Sink& sink);
+  bool resume(transports::Link& link);
 
   void flag_room(std::size_t path) noexcept { paths_[path].room = true; }
   bool waits_for_room() const noexcept;
@@ -54,7 +53,7 @@ class StripedSender {
     transports::HeaderBytes header{};
     std::span<const std::byte> payload;
     std::vector<std::byte> kept;  // a small payload that the socket took in part
-    std::uint64_t cookie = 0, sequence = 0;
+    std::uint64_t sequence = 0;
     std::size_t pieces = 0, begun = 0, written = 0;
   };
   struct Path {

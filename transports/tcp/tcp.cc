@@ -103,16 +103,16 @@ class Tcp final : public transports::Transport {
   }
   std::vector<int> linger(base::TimePoint until) override;
   transports::Segments segments() override { return connections_.segments(); }
-  bool progress(transports::Sink& sink) override;
+  bool progress() override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
 
  private:
   std::size_t paths(int peer, transports::Lane lane) const noexcept;
   std::optional<connect::Peer> plan(int peer);
-  void adopt(transports::Sink& sink);
+  void adopt();
   void adopt(TcpLink& link, connect::Event& event);
-  void lose(const connect::Event& interface, transports::Sink& sink);
+  void lose(const connect::Event& interface);
   void watch(int descriptor, std::uint32_t events, void* data);
   void refresh_flags();
   bool refresh_due() noexcept;
@@ -231,9 +231,10 @@ TcpLink& Tcp::link(int peer, transports::Lane lane) {
   if (place) return *place;
   const std::size_t count = paths(peer, lane);
   if (count == 1)
-    place = std::make_unique<SoleLink>(peer, lane, names_[rank], connections_, slot_);
+    place = std::make_unique<SoleLink>(peer, lane, sinks_, names_[rank], connections_, slot_);
   else
-    place = std::make_unique<StripedLink>(peer, lane, names_[rank], count, connections_, slot_);
+    place =
+        std::make_unique<StripedLink>(peer, lane, sinks_, names_[rank], count, connections_, slot_);
   return *place;
 }
 
@@ -245,10 +246,10 @@ void Tcp::watch(int descriptor, std::uint32_t events, void* data) {
     throw Error(Errc::system, fmt::format("epoll_ctl: {}", base::describe_errno(errno)));
 }
 
-void Tcp::adopt(transports::Sink& sink) {
+void Tcp::adopt() {
   for (connect::Event& event : connections_.take()) {
     if (event.kind == connect::Event::Kind::interface_lost) {
-      lose(event, sink);
+      lose(event);
       continue;
     }
     const auto lane = static_cast<transports::Lane>(event.lane);
@@ -259,7 +260,7 @@ void Tcp::adopt(transports::Sink& sink) {
         calls_ = refresh_interval;  // so the link sees all that has come meanwhile
         break;
       case connect::Event::Kind::failed:
-        link.break_off(sink, event.code, event.what, false);
+        link.break_off(event.code, event.what, false);
         break;
       case connect::Event::Kind::ready:
         adopt(link, event);
@@ -283,9 +284,9 @@ void Tcp::adopt(TcpLink& link, connect::Event& event) {
   if (link.lane() != transports::Lane::urgent && !event.same_host) paced_.push_back(&link);
 }
 
-void Tcp::lose(const connect::Event& interface, transports::Sink& sink) {
+void Tcp::lose(const connect::Event& interface) {
   for (const auto& link : links_)
-    if (link) link->interface_lost(sink, interface.interface, interface.what);
+    if (link) link->interface_lost(interface.interface, interface.what);
   for (auto& open : open_) std::erase_if(open, [](const TcpLink* link) { return !link->open(); });
 }
 
@@ -322,10 +323,10 @@ void Tcp::pace(bool urgent) noexcept {
   if (!restrained) urgent_at_.reset();
 }
 
-bool Tcp::progress(transports::Sink& sink) {
+bool Tcp::progress() {
   if (halted_) return false;
   bool moved = connections_.pending();
-  if (moved) adopt(sink);
+  if (moved) adopt();
   const bool direct = expecting_ <= direct_links;
   if (refresh_due()) refresh_flags();
   expecting_ = waiting_ = 0;
@@ -333,7 +334,7 @@ bool Tcp::progress(transports::Sink& sink) {
     auto& open = open_[static_cast<std::size_t>(lane)];
     bool broken = false, arrived = false;
     for (TcpLink* link : open) {
-      if (link->progress(sink, direct)) arrived = true;
+      if (link->progress(direct)) arrived = true;
       expecting_ += link->expecting();
       waiting_ += link->waits_for_room();
       broken = broken || !link->open();

@@ -23,6 +23,7 @@ class Watched {
 // of the transport), without locks.
 class TcpLink : public transports::Link {
  public:
+  using Link::Link;
   // Takes a connection that has been set up. The caller watches the result for as long as the link
   // is open. Null: the link is broken, and the event keeps the socket.
   virtual Watched* attach(connect::Event& event) = 0;
@@ -30,7 +31,7 @@ class TcpLink : public transports::Link {
   virtual bool open() const noexcept = 0;
   // Sends and receives what is possible now, and notices the end of the link. Returns whether
   // anything happened. direct: see FrameReceiver.
-  virtual bool progress(transports::Sink& sink, bool direct) = 0;
+  virtual bool progress(bool direct) = 0;
   // Called every few milliseconds for a link that is not urgent and leaves this host: see
   // PacedSocket.
   virtual void pace(base::TimePoint now, bool restrained) noexcept = 0;
@@ -44,10 +45,9 @@ class TcpLink : public transports::Link {
   // The reminder has come that the link asked connect::Connections::remind for.
   virtual void reminded() noexcept = 0;
   // An interface of this host is down. Ends the link if one of its connections runs over it.
-  virtual void interface_lost(transports::Sink& sink, std::string_view interface,
-                              std::string_view what) = 0;
+  virtual void interface_lost(std::string_view interface, std::string_view what) = 0;
   // Ends the link and tells the sink.
-  virtual void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) = 0;
+  virtual void break_off(Errc code, std::string_view what, bool clean) = 0;
   virtual bool expecting() const noexcept = 0;
   virtual bool waits_for_room() const noexcept = 0;
   // True when progress() would do something, as far as the flags tell.

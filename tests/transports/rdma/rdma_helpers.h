@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "conformance.h"
+#include "support/wrapped_transport.h"
 #include "transports/rdma/fake_verbs.h"
 #include "transports/rdma/rdma.h"
 
@@ -20,36 +21,18 @@ inline std::span<std::byte> all_memory() {
 }
 
 // A transport that keeps its fabric alive: the fabric ends after the last one.
-class OnFabric final : public transports::Transport {
+class OnFabric final : public WrappedTransport {
  public:
   // all_registered: as if the program had registered all its memory, which the fake allows.
   OnFabric(std::shared_ptr<FakeFabric> fabric, std::unique_ptr<transports::Transport> inner,
            bool all_registered)
-      : fabric_(std::move(fabric)), inner_(std::move(inner)) {
-    if (all_registered) registration_ = inner_->register_memory(all_memory());
-  }
-  std::string_view name() const noexcept override { return inner_->name(); }
-  transports::Blob address() const override { return inner_->address(); }
-  std::string describe() const override { return inner_->describe(); }
-  transports::Reach reach(int peer, std::span<const std::byte> address) const override {
-    return inner_->reach(peer, address);
+      : WrappedTransport(std::move(inner)), fabric_(std::move(fabric)) {
+    if (all_registered) registration_ = register_memory(all_memory());
   }
   void start(std::vector<transports::Blob>, std::uint64_t) override {}
-  void halt() noexcept override { inner_->halt(); }
-  void finish_sending(base::TimePoint until) override { inner_->finish_sending(until); }
-  transports::Link& link(int peer, transports::Lane lane) override {
-    return inner_->link(peer, lane);
-  }
-  std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override {
-    return inner_->register_memory(memory);
-  }
-  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
-  int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
-  bool prepare_sleep() override { return inner_->prepare_sleep(); }
 
  private:
   const std::shared_ptr<FakeFabric> fabric_;
-  const std::unique_ptr<transports::Transport> inner_;
   std::unique_ptr<transports::Registration> registration_;
 };
 
