@@ -72,9 +72,7 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
 
 void DirectLane::begin(operation::DirectOperation& operation) {
   operation.turn = ++begun_;
-  operation.next_direct = nullptr;
-  (first_ == nullptr ? first_ : last_->next_direct) = &operation;
-  last_ = &operation;
+  queue_.push(operation);
   if (next_ != nullptr) return;
   next_ = &operation;
   // What a GPU refuses is a failure of the lane, not of the start.
@@ -89,15 +87,16 @@ void DirectLane::post_more() {
     if (!protocol_.may_post(flags_, bytes, *next_rules_)) return;
     protocol_.post(flags_, bytes, *next_rules_);
     next_rules_.reset();
-    next_ = next_->next_direct;
+    next_ = queue_.after(*next_);
   }
 }
 
 // A rank without operations has none that another could still be ending: a rank leaves an operation
 // on windows when all have read what they need.
 void DirectLane::clear() noexcept {
-  if (first_ != nullptr) flags_.stop();
-  first_ = next_ = last_ = nullptr;
+  if (!queue_.empty()) flags_.stop();
+  queue_.clear();
+  next_ = nullptr;
 }
 
 bool DirectLane::Form::serves(const operation::DirectOperation& operation) const noexcept {
@@ -199,7 +198,7 @@ std::optional<operation::Frame> DirectLane::offence() const {
   const transports::HeaderBytes header =
       flags_.area(protocol_.offender()).details(protocol_.first()).header;
   auto frame = operation::decode(header);
-  if (frame) frame->number = first_->number;
+  if (frame) frame->number = queue_.first()->number;
   return frame;
 }
 
@@ -209,13 +208,13 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   // writes meanwhile.
   for (std::size_t rank = 0; rank < size_; ++rank)
     places_[rank] = flags_.area(rank).details(sequence).places;
-  const Ways ways = first_->signature.on_gpu ? ways_on_gpu() : ways_of_places();
+  const Ways ways = queue_.first()->signature.on_gpu ? ways_on_gpu() : ways_of_places();
   map_places(ways);
   uses_windows_ = ways.in_windows || ways.out_windows;
   if (form_->roles.reducing()) read_input_scales(sequence);
   if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) {
     form_->lasts = false;
-    form_->shape = DirectShape(first_->signature, size_, first_->blocks(), bytes);
+    form_->shape = DirectShape(queue_.first()->signature, size_, queue_.first()->blocks(), bytes);
   }
   return {ways, form_->shape.chunks()};
 }
@@ -236,7 +235,7 @@ Ways DirectLane::ways_on_gpu() {
     return {};
   const Ways ways = ways_of_places();
   if (!ways.slots) return ways;
-  GpuMover* const mover = first_->on_gpu.mover;  // null if this rank has no bytes
+  GpuMover* const mover = queue_.first()->on_gpu.mover;  // null if this rank has no bytes
   if (mover == nullptr || !std::ranges::all_of(places_, has_slots)) {
     if (mover != nullptr) mover->slots().want();
     return {};
@@ -246,7 +245,7 @@ Ways DirectLane::ways_on_gpu() {
 }
 
 void DirectLane::map_places(const Ways& ways) {
-  const operation::DirectOperation& operation = *first_;
+  const operation::DirectOperation& operation = *queue_.first();
   GpuMover* const mover = operation.on_gpu.mover;
   const bool uses_gpu_slots = gpu_slot_bytes_ != 0;
   for (std::size_t rank = 0; rank < size_; ++rank) {
@@ -272,7 +271,7 @@ void DirectLane::map_places(const Ways& ways) {
 
 // What a chunk takes where it is not the form's; else 0.
 std::size_t DirectLane::chunk_bytes(const Ways& ways) const noexcept {
-  const schedules::Signature& s = first_->signature;
+  const schedules::Signature& s = queue_.first()->signature;
   if (gpu_slot_bytes_ != 0) return slot_chunk_bytes(s, gpu_slot_bytes_, least_gpu_slot_chunk);
   if (ways.slots) return 0;
   return s.on_gpu ? gpu_chunk_bytes_ : std::max(window_chunk_bytes, least_window_part * size_);
@@ -283,40 +282,41 @@ std::size_t DirectLane::chunk_bytes(const Ways& ways) const noexcept {
 DirectLane::Step DirectLane::advance() {
   if (cut_off_) return Step::none;
   if (next_ != nullptr && next_->on_gpu.mover != nullptr && post_next_on_gpu()) return Step::moved;
-  if (first_ == next_) return Step::none;
+  if (queue_.first() == next_) return Step::none;
   Bytes bytes{*this};
   const Step step = protocol_.advance(flags_, bytes);
   if (step != Step::done) return step;
   gpu_slot_bytes_ = 0;
   cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
   if (cut_off_) return Step::none;
-  if (first_->on_gpu.mover != nullptr) first_->on_gpu.mover->let_go_of_windows();
+  if (queue_.first()->on_gpu.mover != nullptr) queue_.first()->on_gpu.mover->let_go_of_windows();
   if (transports::Windows* const windows = std::exchange(posted_.windows, nullptr)) {
     windows->ended(posted_.places.in);
     windows->ended(posted_.places.out);
     windows->ended(posted_.places.slots);
   }
-  first_ = first_->next_direct;
+  queue_.pop();
   post_more();
   return step;
 }
 
 std::optional<int> DirectLane::only_missing() {
-  if (std::exchange(missing_turn_, first_->turn) != first_->turn) missing_cursor_ = 0;
+  if (std::exchange(missing_turn_, queue_.first()->turn) != queue_.first()->turn)
+    missing_cursor_ = 0;
   const std::size_t rank = protocol_.only_missing(flags_, missing_cursor_);
   return rank < size_ ? std::optional(ranks_[rank]) : std::nullopt;
 }
 
 std::uint64_t DirectLane::awaited() const noexcept {
   std::uint64_t bits = 0;
-  if (first_ != next_)
+  if (queue_.first() != next_)
     protocol_.for_each_awaited(
         [&](std::size_t rank) { bits |= transports::wake_bit(ranks_[rank]); });
   return bits;
 }
 
 void DirectLane::append_awaited(std::vector<int>& ranks) const {
-  if (first_ == next_) return;  // it is not posted, or there is none
+  if (queue_.first() == next_) return;  // it is not posted, or there is none
   for (std::size_t rank = 0; rank < size_; ++rank)
     if (rank != rank_ && protocol_.awaits(flags_, rank)) ranks.push_back(ranks_[rank]);
 }

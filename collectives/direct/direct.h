@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fifo.h"
 #include "collectives/direct/area.h"
 #include "collectives/direct/gpu_mover.h"
 #include "collectives/direct/protocol.h"
@@ -51,15 +52,15 @@ class DirectLane {
 
   // Posts the operation at once, unless it has to wait for those before it, or is on a GPU.
   void begin(operation::DirectOperation& operation);
-  bool idle() const noexcept { return first_ == nullptr; }
-  operation::DirectOperation& first() const noexcept { return *first_; }
+  bool idle() const noexcept { return queue_.empty(); }
+  operation::DirectOperation& first() const noexcept { return *queue_.first(); }
   // Does a bounded part of the work of the first operation. done: that operation is done and no
   // longer the first.
   Step advance();
   void clear() noexcept;
 
   // Whether all ranks have called the first operation, as far as advance() has seen.
-  bool agreed() const noexcept { return first_ == next_ || protocol_.agreed(); }
+  bool agreed() const noexcept { return queue_.first() == next_ || protocol_.agreed(); }
   // Requires !agreed(). The only rank that has not called the first operation, if there is one.
   std::optional<int> only_missing();
   // Of all ranks but that one, this one comes first.
@@ -90,7 +91,7 @@ class DirectLane {
   // returns; move_on_gpu.cc starts to move those on a GPU.
   struct Bytes {
     DirectLane& lane;
-    GpuMover* gpu() const noexcept { return lane.first_->on_gpu.mover; }
+    GpuMover* gpu() const noexcept { return lane.queue_.first()->on_gpu.mover; }
     bool is_ready() const { return lane.next_->on_gpu.mover == nullptr || lane.is_ready_on_gpu(); }
     bool may_start(Counter kind) const noexcept {
       return gpu() == nullptr || gpu()->may_start(kind);
@@ -102,7 +103,7 @@ class DirectLane {
     void write_post(std::uint64_t sequence, std::uint64_t number) const {
       lane.write_post(sequence, number);
     }
-    Ring ring() const { return lane.form(*lane.first_).ring; }
+    Ring ring() const { return lane.form(*lane.queue_.first()).ring; }
     void finish_value(std::uint64_t, std::uint64_t number) const { lane.finish_value(number); }
     Agreement agree(std::uint64_t sequence) const { return lane.agree(sequence); }
     void copy_in(std::uint64_t chunk) const {
@@ -206,9 +207,8 @@ class DirectLane {
   Protocol<DirectFlags> protocol_;
 
   std::uint64_t begun_ = 0;  // operations
-  operation::DirectOperation* first_ = nullptr;
+  base::Fifo<operation::DirectOperation> queue_;
   operation::DirectOperation* next_ = nullptr;  // the first that is not posted
-  operation::DirectOperation* last_ = nullptr;
   std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
   bool cut_off_ = false;

@@ -50,8 +50,8 @@ const std::byte* DirectLane::given(std::size_t peer, std::uint64_t chunk,
 }
 
 const std::byte* DirectLane::value_of(std::size_t peer, std::uint64_t number) const noexcept {
-  return peer == rank_ && first_->on_gpu.mover == nullptr
-             ? first_->in
+  return peer == rank_ && queue_.first()->on_gpu.mover == nullptr
+             ? queue_.first()->in
              : flags_.area(peer).value(form_->ring, number);
 }
 
@@ -71,7 +71,7 @@ void DirectLane::read_input_scales(std::uint64_t sequence) noexcept {
 
 // Reduces sources_ into out, in rank order.
 void DirectLane::reduce(std::byte* out, std::size_t count) {
-  if (in_steps_ && !is_integer(first_->signature.type) && form_->element <= 2 && size_ >= 3)
+  if (in_steps_ && !is_integer(queue_.first()->signature.type) && form_->element <= 2 && size_ >= 3)
     return reduce_in_steps(out, count);
   if (scales_inputs_)
     return form_->scaled_sum(out, sources_.data(), input_scales_.data(), size_, count,
@@ -113,24 +113,25 @@ void DirectLane::post_value(std::byte* to) const noexcept {
 
 void DirectLane::finish_value(std::uint64_t number) {
   if (form_->roles.plain() == Collective::barrier) return;
-  GpuMover* const mover = first_->on_gpu.out_is_pinned ? nullptr : first_->on_gpu.mover;
-  std::byte* const out = mover == nullptr ? first_->out : mover->result();
+  GpuMover* const mover =
+      queue_.first()->on_gpu.out_is_pinned ? nullptr : queue_.first()->on_gpu.mover;
+  std::byte* const out = mover == nullptr ? queue_.first()->out : mover->result();
   if (form_->roles.reducing())
     reduce_values(number, out);
   else
     take_values(number, out);
   if (mover == nullptr) return;
-  list_pieces(*first_, form_->roles.scatters(), first_->out_bytes);
+  list_pieces(*queue_.first(), form_->roles.scatters(), queue_.first()->out_bytes);
   // In place, links may still load this rank's block.
-  if (form_->roles.gathers() && !first_->blocks().empty() && first_->in_bytes != 0)
+  if (form_->roles.gathers() && !queue_.first()->blocks().empty() && queue_.first()->in_bytes != 0)
     std::erase_if(pieces_, [this](const GpuMover::Piece& piece) {
-      return first_->out + piece.in_buffer == first_->in;
+      return queue_.first()->out + piece.in_buffer == queue_.first()->in;
     });
-  mover->store_result(first_->out, pieces_);
+  mover->store_result(queue_.first()->out, pieces_);
 }
 
 void DirectLane::take_values(std::uint64_t number, std::byte* out) {
-  const bool packs = first_->on_gpu.mover != nullptr && !first_->blocks().empty();
+  const bool packs = queue_.first()->on_gpu.mover != nullptr && !queue_.first()->blocks().empty();
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (!form_->roles.takes_from(peer)) continue;
     // Both blocks of an all_to_all are of one size.
@@ -153,7 +154,7 @@ void DirectLane::take_values(std::uint64_t number, std::byte* out) {
 }
 
 void DirectLane::reduce_values(std::uint64_t number, std::byte* out) {
-  const schedules::Signature& s = first_->signature;
+  const schedules::Signature& s = queue_.first()->signature;
   if (form_->roles.plain() == Collective::reduce && s.root != rank_) return;
   const bool scatter = form_->roles.scatters();
   const std::size_t count = scatter ? form_->shape.block_count(rank_) : s.count;
@@ -161,7 +162,7 @@ void DirectLane::reduce_values(std::uint64_t number, std::byte* out) {
   const std::size_t own = scatter ? form_->shape.block_offset(rank_) : 0,
                     posted = scatter ? form_->shape.packed_offset(rank_) : 0;
   read_input_scales(protocol_.first());
-  const bool reads_post = first_->on_gpu.mover != nullptr;
+  const bool reads_post = queue_.first()->on_gpu.mover != nullptr;
   for (std::size_t peer = 0; peer < size_; ++peer)
     sources_[peer] =
         value_of(peer, number) + (peer == rank_ && !reads_post ? own : posted) * form_->element;
@@ -174,7 +175,7 @@ void DirectLane::copy_in(std::uint64_t chunk) {
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!form_->roles.gives(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
-    base::copy_bytes(slot(rank_, chunk, part), first_->in + in_offset(part),
+    base::copy_bytes(slot(rank_, chunk, part), queue_.first()->in + in_offset(part),
                      part.count * form_->element);
   }
 }
@@ -184,7 +185,8 @@ void DirectLane::combine(std::uint64_t chunk) {
   const DirectPart part = form_->shape.part(chunk, rank_);
   if (part.count == 0) return;
   for (std::size_t peer = 0; peer < size_; ++peer)
-    sources_[peer] = peer == rank_ ? first_->in + in_offset(part) : given(peer, chunk, part);
+    sources_[peer] =
+        peer == rank_ ? queue_.first()->in + in_offset(part) : given(peer, chunk, part);
   store_result(part, slot(rank_, chunk, part));
 }
 
@@ -192,9 +194,10 @@ void DirectLane::combine(std::uint64_t chunk) {
 void DirectLane::store_result(const DirectPart& part, std::byte* slot) {
   const std::size_t offset = out_offset(part);
   const ResultPlaces places = form_->roles.result_places(protocol_.ways());
-  std::byte* const first = places.first == ResultPlaces::First::own_out ? first_->out + offset
+  std::byte* const first = places.first == ResultPlaces::First::own_out
+                               ? queue_.first()->out + offset
                            : places.first == ResultPlaces::First::root_out
-                               ? outs_[first_->signature.root] + offset
+                               ? outs_[queue_.first()->signature.root] + offset
                                : slot;
   bytes_loaded_ += part.count * form_->element * (size_ - 1);
   for (std::size_t at = 0; at < part.count; at += block_bytes / form_->element) {
@@ -218,11 +221,11 @@ void DirectLane::copy_out(std::uint64_t chunk) {
 DirectLane::Taken DirectLane::taken(std::size_t peer, std::uint64_t chunk) const noexcept {
   const DirectPart theirs = form_->shape.part(chunk, form_->roles.part_of(peer));
   const DirectPart part = form_->shape.part(chunk, form_->roles.part_taken(peer));
-  const std::byte* const from = peer == rank_             ? first_->in + in_offset(part)
+  const std::byte* const from = peer == rank_             ? queue_.first()->in + in_offset(part)
                                 : form_->roles.reducing() ? slot(peer, chunk, part)
                                                           : given(peer, chunk, part);
   const std::size_t offset = form_->roles.scatters() ? part.block : theirs.buffer;
-  return {from, first_->out + offset * form_->element, part.count * form_->element};
+  return {from, queue_.first()->out + offset * form_->element, part.count * form_->element};
 }
 
 void DirectLane::take(std::size_t peer, std::uint64_t chunk) {

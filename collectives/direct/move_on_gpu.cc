@@ -50,8 +50,8 @@ bool DirectLane::post_next_on_gpu() {
 
 bool DirectLane::prepare_sleep() {
   bool quiet = true;
-  if (first_ != next_ && first_->on_gpu.mover != nullptr)
-    quiet = first_->on_gpu.mover->prepare_sleep(nullptr);
+  if (queue_.first() != next_ && queue_.first()->on_gpu.mover != nullptr)
+    quiet = queue_.first()->on_gpu.mover->prepare_sleep(nullptr);
   if (next_ == nullptr || next_->on_gpu.mover == nullptr) return quiet;
   // A mark that a pass has seen reached is no news while the operation must wait for others. One
   // that is reached just now lets the next pass do more.
@@ -62,10 +62,10 @@ bool DirectLane::prepare_sleep() {
 }
 
 std::string DirectLane::awaited_gpu() const {
-  if (first_ == nullptr || first_->on_gpu.mover == nullptr) return {};
-  const GpuMover& mover = *first_->on_gpu.mover;
-  const std::string before = mover.port().awaited(first_->on_gpu.mark);
-  return before.empty() ? mover.awaited(first_ != next_) : before;
+  if (queue_.empty() || queue_.first()->on_gpu.mover == nullptr) return {};
+  const GpuMover& mover = *queue_.first()->on_gpu.mover;
+  const std::string before = mover.port().awaited(queue_.first()->on_gpu.mark);
+  return before.empty() ? mover.awaited(queue_.first() != next_) : before;
 }
 
 // Whether that part of this rank's input goes to its slot: the others read it there, or this rank
@@ -75,7 +75,7 @@ bool DirectLane::loads_part(std::size_t part) const noexcept {
 }
 
 void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
-  GpuMover& mover = *first_->on_gpu.mover;
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
   if (goes_through_host())
     copy_in_to_carrier(chunk);
   else
@@ -84,23 +84,23 @@ void DirectLane::copy_in_on_gpu(std::uint64_t chunk) {
 }
 
 void DirectLane::copy_in_to_carrier(std::uint64_t chunk) {
-  if (first_->on_gpu.in_is_pinned) return;  // it is its own carrier
-  GpuMover& mover = *first_->on_gpu.mover;
+  if (queue_.first()->on_gpu.in_is_pinned) return;  // it is its own carrier
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
   std::byte* const carrier = mover.carrier(Counter::copied_in, chunk);
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!loads_part(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
-    mover.to_host(Counter::copied_in, carrier + part.slot, first_->in + in_offset(part),
+    mover.to_host(Counter::copied_in, carrier + part.slot, queue_.first()->in + in_offset(part),
                   part.count * form_->element);
   }
 }
 
 // Parts that are neighbours in the buffer and in the slot become one copy.
 void DirectLane::copy_in_to_gpu_slot(std::uint64_t chunk) {
-  GpuMover& mover = *first_->on_gpu.mover;
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
   Taken run;
   const auto copy = [&] {
-    if (first_->on_gpu.in_is_pinned)
+    if (queue_.first()->on_gpu.in_is_pinned)
       mover.to_device(Counter::copied_in, run.to, run.from, run.bytes);
     else
       mover.on_device(Counter::copied_in, run.to, run.from, run.bytes);
@@ -108,7 +108,7 @@ void DirectLane::copy_in_to_gpu_slot(std::uint64_t chunk) {
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!form_->roles.gives(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
-    const std::byte* const from = first_->in + in_offset(part);
+    const std::byte* const from = queue_.first()->in + in_offset(part);
     std::byte* const to = slot(rank_, chunk, part);
     const std::size_t bytes = part.count * form_->element;
     if (run.bytes != 0 && from == run.from + run.bytes && to == run.to + run.bytes) {
@@ -123,15 +123,16 @@ void DirectLane::copy_in_to_gpu_slot(std::uint64_t chunk) {
 
 // The protocol asks once for each step that has landed.
 bool DirectLane::landed_on_gpu(Counter kind, std::uint64_t chunk) {
-  GpuMover& mover = *first_->on_gpu.mover;
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
   if (!mover.landed(kind, chunk)) return false;
   if (kind != Counter::copied_in || !goes_through_host()) return true;
   const std::byte* const carrier = mover.carrier(kind, chunk);
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!loads_part(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
-    const std::byte* const from =
-        first_->on_gpu.in_is_pinned ? first_->in + in_offset(part) : carrier + part.slot;
+    const std::byte* const from = queue_.first()->on_gpu.in_is_pinned
+                                      ? queue_.first()->in + in_offset(part)
+                                      : carrier + part.slot;
     base::copy_bytes(slot(rank_, chunk, part), from, part.count * form_->element);
   }
   return true;
@@ -146,15 +147,15 @@ void DirectLane::combine_on_gpu(std::uint64_t chunk) {
     else
       combine_by_kernel(part, chunk);
   }
-  first_->on_gpu.mover->end_step(Counter::combined);
+  queue_.first()->on_gpu.mover->end_step(Counter::combined);
 }
 
 // Combines the slots of all ranks, this one's included.
 void DirectLane::combine_in_host(const DirectPart& part, std::uint64_t chunk) {
-  GpuMover& mover = *first_->on_gpu.mover;
-  const bool reaches_out = first_->on_gpu.out_is_pinned;
-  std::byte* const result =
-      reaches_out ? first_->out + out_offset(part) : mover.carrier(Counter::combined, chunk);
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
+  const bool reaches_out = queue_.first()->on_gpu.out_is_pinned;
+  std::byte* const result = reaches_out ? queue_.first()->out + out_offset(part)
+                                        : mover.carrier(Counter::combined, chunk);
   for (std::size_t peer = 0; peer < size_; ++peer) sources_[peer] = slot(peer, chunk, part);
   reduce(result, part.count);
   const std::size_t bytes = part.count * form_->element;
@@ -162,7 +163,7 @@ void DirectLane::combine_in_host(const DirectPart& part, std::uint64_t chunk) {
   if (places.slot || places.first == ResultPlaces::First::slot)
     base::copy_bytes(slot(rank_, chunk, part), result, bytes);
   if (places.first == ResultPlaces::First::own_out && !reaches_out)
-    mover.to_device(Counter::combined, first_->out + out_offset(part), result, bytes);
+    mover.to_device(Counter::combined, queue_.first()->out + out_offset(part), result, bytes);
 }
 
 void DirectLane::combine_by_kernel(const DirectPart& part, std::uint64_t chunk) {
@@ -171,15 +172,17 @@ void DirectLane::combine_by_kernel(const DirectPart& part, std::uint64_t chunk) 
   const ResultPlaces places = form_->roles.result_places(protocol_.ways());
   const std::size_t offset = out_offset(part);
   using First = ResultPlaces::First;
-  if (places.first == First::own_out) outs[count++] = first_->out + offset;
-  if (places.first == First::root_out) outs[count++] = outs_[first_->signature.root] + offset;
+  if (places.first == First::own_out) outs[count++] = queue_.first()->out + offset;
+  if (places.first == First::root_out)
+    outs[count++] = outs_[queue_.first()->signature.root] + offset;
   if (places.first == First::slot || places.slot) outs[count++] = slot(rank_, chunk, part);
   for (std::size_t peer = 0; peer < size_; ++peer) {
-    sources_[peer] = peer == rank_ ? first_->in + in_offset(part) : given(peer, chunk, part);
+    sources_[peer] =
+        peer == rank_ ? queue_.first()->in + in_offset(part) : given(peer, chunk, part);
     if (places.all_outs && peer != rank_) outs[count++] = outs_[peer] + offset;
   }
-  const schedules::Signature& s = first_->signature;
-  first_->on_gpu.mover->reduce(
+  const schedules::Signature& s = queue_.first()->signature;
+  queue_.first()->on_gpu.mover->reduce(
       {s.type, s.op, s.scale, size_, in_steps_}, sources_,
       scales_inputs_ ? std::span<const double>(input_scales_) : std::span<const double>(),
       std::span(outs).first(count), part.count);
@@ -187,7 +190,7 @@ void DirectLane::combine_by_kernel(const DirectPart& part, std::uint64_t chunk) 
 
 // What lies in a slot of the GPU need not cross the bus again.
 void DirectLane::take_own_pinned(const Taken& block, std::uint64_t chunk) {
-  GpuMover& mover = *first_->on_gpu.mover;
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
   const DirectPart part = form_->shape.part(chunk, rank_);
   if (goes_through_host())
     mover.to_device(Counter::copied_out, block.to, block.from, block.bytes);
@@ -196,13 +199,13 @@ void DirectLane::take_own_pinned(const Taken& block, std::uint64_t chunk) {
 }
 
 void DirectLane::copy_out_on_gpu(std::uint64_t chunk) {
-  GpuMover& mover = *first_->on_gpu.mover;
+  GpuMover& mover = *queue_.first()->on_gpu.mover;
   std::byte* carrier = mover.carrier(Counter::copied_out, chunk);
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (!form_->roles.takes_from(peer)) continue;
     const Taken block = taken(peer, chunk);
     if (peer != rank_) bytes_loaded_ += block.bytes;
-    if (peer == rank_ && first_->on_gpu.in_is_pinned) {
+    if (peer == rank_ && queue_.first()->on_gpu.in_is_pinned) {
       take_own_pinned(block, chunk);
       continue;
     }

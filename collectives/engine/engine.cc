@@ -301,9 +301,7 @@ void Engine::enqueued() {
 void Engine::keep_for_callback(operation::Operation& operation) {
   if (!operation.callback) return;
   operation.add_reference();
-  operation.next_ended = nullptr;
-  (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &operation;
-  last_ended_ = &operation;
+  ended_.push(operation);
 }
 
 // Drops the engine's reference: after that the operation may belong to another call.
@@ -316,15 +314,13 @@ void Engine::let_go(operation::Operation& operation) {
 // callback has one more reference until then, so that it is not used again.
 void Engine::deliver() {
   driver_.mutex().assert_held();
-  if (!verdict_.has_reports() && first_ended_ == nullptr) return;
+  if (!verdict_.has_reports() && ended_.empty()) return;
   const std::vector<Verdict::Report> reports = verdict_.take_reports();
   EngineObserver* const observer = verdict_.observer();
-  operation::Operation* ended = std::exchange(first_ended_, nullptr);
-  last_ended_ = nullptr;
+  base::Fifo<operation::Operation> ended = std::exchange(ended_, {});
   const base::Unlocked unlocked(driver_.mutex());
   for (const Verdict::Report& report : reports) report(*observer);
-  while (ended != nullptr) {
-    operation::Operation* const operation = std::exchange(ended, ended->next_ended);
+  while (operation::Operation* const operation = ended.pop()) {
     operation->callback(operation->code);
     operation->callback = nullptr;
     operation->drop();

@@ -21,6 +21,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/fifo.h"
 #include "base/own_descriptors.h"
 #include "collectives/engine/call_times.h"
 #include "collectives/engine/departures.h"
@@ -170,8 +171,7 @@ class Engine final : private operation::OwnerHost, private Driven {
   std::uint64_t failures_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
-  operation::Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
-  operation::Operation* last_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
+  base::Fifo<operation::Operation> ended_ RONDO_GUARDED_BY(driver_.mutex());
 };
 
 }  // namespace rondo::engine

@@ -68,8 +68,8 @@ const operation::Operation* HeldCalls::user_of_memory(
 // transfers. Null: there is none.
 const operation::Operation* HeldCalls::message_before(
     std::span<const PointTransfer> transfers, const operation::Operation* end) const noexcept {
-  for (const operation::Operation* o = queue(transports::Lane::messages).first; o != end;
-       o = o->next_held)
+  for (const operation::Operation* o = queue(transports::Lane::messages).first(); o != end;
+       o = o->next)
     for (const PointTransfer& earlier : as_message(*o).kept())
       for (const PointTransfer& t : transfers)
         if (matched_in_order(t, earlier)) return o;
@@ -81,12 +81,12 @@ const operation::Operation* HeldCalls::held_before(
     const operation::Operation& operation) const noexcept {
   if (operation.collective() == nullptr)
     return message_before(as_message(operation).kept(), &operation);
-  const operation::Operation* const first = queue(operation.lane).first;
+  const operation::Operation* const first = queue(operation.lane).first();
   return first == &operation ? nullptr : first;
 }
 
 bool HeldCalls::must_hold(const schedules::Call& call) const noexcept {
-  return queue(transports::lane_of(call.priority)).first != nullptr ||
+  return !queue(transports::lane_of(call.priority)).empty() ||
          user_of({call.in, call.in_bytes}, {call.out, call.out_bytes}, any_order) != nullptr;
 }
 
@@ -99,34 +99,32 @@ bool HeldCalls::must_hold(const point::PointCall& call) const noexcept {
 }
 
 void HeldCalls::hold(operation::Operation& operation) noexcept {
-  Queue& its_queue = queue(operation.lane);
-  operation.next_held = nullptr;
   operation.next_owner = std::exchange(operation.owner, this);
-  (its_queue.first == nullptr ? its_queue.first : its_queue.last->next_held) = &operation;
-  its_queue.last = &operation;
+  queue(operation.lane).push(operation);
   ++held_;
   if (waits_for_gpu(operation)) marks_.add(static_cast<MessageOperation&>(operation));
 }
 
-operation::Operation* HeldCalls::remove(Queue& its_queue, operation::Operation* before,
-                                        operation::Operation& operation) noexcept {
-  (before == nullptr ? its_queue.first : before->next_held) = operation.next_held;
-  if (its_queue.last == &operation) its_queue.last = before;
-  operation.owner = std::exchange(operation.next_owner, nullptr);
-  operation.next_held = nullptr;
+// Gives the first call of the queue that passes the test back to its owner. Null: there is none.
+template <class Test>
+operation::Operation* HeldCalls::take_from(Queue& its_queue, Test test) noexcept {
+  operation::Operation* const operation = its_queue.take(test);
+  if (operation == nullptr) return nullptr;
+  operation->owner = std::exchange(operation->next_owner, nullptr);
   --held_;
-  return &operation;
+  return operation;
 }
 
 operation::Operation* HeldCalls::take_first() noexcept {
+  const auto any = [](const operation::Operation&) { return true; };
   for (Queue& its_queue : std::span(queues_).first<lane_count>())
-    if (its_queue.first != nullptr && user_of_memory(*its_queue.first) == nullptr)
-      return remove(its_queue, nullptr, *its_queue.first);
-  Queue& messages = queue(transports::Lane::messages);
-  operation::Operation* before = nullptr;
-  for (operation::Operation* o = messages.first; o != nullptr; before = o, o = o->next_held)
-    if (!waits_for_gpu(*o) && user_of_memory(*o) == nullptr && held_before(*o) == nullptr)
-      return remove(messages, before, *o);
+    if (!its_queue.empty() && user_of_memory(*its_queue.first()) == nullptr)
+      return take_from(its_queue, any);
+  const auto may_begin = [&](const operation::Operation& o) {
+    return !waits_for_gpu(o) && user_of_memory(o) == nullptr && held_before(o) == nullptr;
+  };
+  if (auto* const operation = take_from(queue(transports::Lane::messages), may_begin))
+    return operation;
   freed_ = false;
   return nullptr;
 }

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 
+#include "base/fifo.h"
 #include "collectives/engine/held_marks.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/operation.h"
@@ -63,17 +64,15 @@ class HeldCalls final : public operation::OperationOwner {
   operation::Traffic traffic() const noexcept override { return {}; }
 
  private:
-  struct Queue {
-    operation::Operation *first = nullptr, *last = nullptr;
-  };
+  using Queue = base::Fifo<operation::Operation>;
 
   Queue& queue(transports::Lane lane) noexcept { return queues_[static_cast<std::size_t>(lane)]; }
   const Queue& queue(transports::Lane lane) const noexcept {
     return queues_[static_cast<std::size_t>(lane)];
   }
   operation::Operation* take_first() noexcept;
-  operation::Operation* remove(Queue& queue, operation::Operation* before,
-                               operation::Operation& operation) noexcept;
+  template <class Test>
+  operation::Operation* take_from(Queue& queue, Test test) noexcept;
   const operation::Operation* user_of(std::span<const std::byte> reads,
                                       std::span<const std::byte> writes,
                                       std::uint64_t order) const noexcept;

@@ -24,9 +24,7 @@ GpuStaging::GpuStaging(const device::Gpu& gpu, std::size_t half_bytes, bool urge
 }
 
 void GpuStaging::begin(operation::ScheduledOperation& operation) noexcept {
-  operation.on_gpu.next = nullptr;
-  (first_ == nullptr ? first_ : last_->on_gpu.next) = &operation;
-  last_ = &operation;
+  waiting_.push(operation);
 }
 
 bool GpuStaging::advance() {
@@ -42,9 +40,9 @@ bool GpuStaging::advance() {
 bool GpuStaging::grant() {
   bool moved = false;
   for (Half& half : halves_) {
-    if (half.owner != nullptr || first_ == nullptr || !half.loads->idle() || !half.stores->idle())
+    if (half.owner != nullptr || waiting_.empty() || !half.loads->idle() || !half.stores->idle())
       continue;
-    half.owner = std::exchange(first_, first_->on_gpu.next);
+    half.owner = waiting_.pop();
     half.owner->run.give_staging(half.memory);
     moved = true;
   }
@@ -164,7 +162,7 @@ bool GpuStaging::has_news(const Half& half) const {
 }
 
 void GpuStaging::clear() noexcept {
-  first_ = last_ = nullptr;
+  waiting_.clear();
   for (Half& half : halves_) half.owner = nullptr;
 }
 

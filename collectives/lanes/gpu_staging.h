@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fifo.h"
 #include "collectives/operation/gpu_port.h"
 #include "collectives/operation/operation.h"
 #include "collectives/operation/waker.h"
@@ -41,7 +42,7 @@ class GpuStaging {
   // The operation has begun, is staged and has its mark.
   void begin(operation::ScheduledOperation& operation) noexcept;
   bool idle() const noexcept {
-    return first_ == nullptr && halves_[0].owner == nullptr && halves_[1].owner == nullptr;
+    return waiting_.empty() && halves_[0].owner == nullptr && halves_[1].owner == nullptr;
   }
   // Does what can be done now. True when anything was.
   bool advance();
@@ -79,7 +80,12 @@ class GpuStaging {
   const std::size_t half_bytes_;
   operation::GpuPort port_;
   std::array<Half, 2> halves_;
-  operation::ScheduledOperation *first_ = nullptr, *last_ = nullptr;  // they wait for a half
+  struct Linked {
+    static auto& of(operation::ScheduledOperation& operation) noexcept {
+      return operation.on_gpu.next;
+    }
+  };
+  base::Fifo<operation::ScheduledOperation, Linked> waiting_;  // for a half
   bool any_enqueued_ = false;
   std::vector<operation::Run::Copy> copies_;  // of the segment that is being enqueued
 };

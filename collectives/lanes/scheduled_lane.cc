@@ -46,10 +46,8 @@ ScheduledLane::Channel& ScheduledLane::channel(transports::Link& link) noexcept 
 }
 
 void ScheduledLane::begin(operation::ScheduledOperation& operation) {
-  operation.next = nullptr;
   operation.unheard = operation.run.program().tellers();
-  (last_ == nullptr ? first_ : last_->next) = &operation;
-  last_ = &operation;
+  running_.push(operation);
   if (operation.run.staged())
     operation.on_gpu.staging->begin(operation);
   else if (operation.run.waits_for_staging())
@@ -75,29 +73,17 @@ void ScheduledLane::know(GpuStaging& gpu) {
   if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
 }
 
-void ScheduledLane::remove(operation::ScheduledOperation& operation) noexcept {
-  if (first_ == &operation) {
-    first_ = operation.next;
-    if (first_ == nullptr) last_ = nullptr;
-  } else {
-    operation::ScheduledOperation* before = first_;
-    while (before->next != &operation) before = before->next;
-    before->next = operation.next;
-    if (last_ == &operation) last_ = before;
-  }
-  operation.next = nullptr;
-  if (staging_owner_ == &operation) staging_owner_ = nullptr;
-}
-
 void ScheduledLane::finish(operation::ScheduledOperation& operation) {
-  remove(operation);
+  running_.remove(operation);
+  if (staging_owner_ == &operation) staging_owner_ = nullptr;
   if (operation.ends_in_memory) return;
   calls_.ended(operation);
   host_.finished(operation);
 }
 
 void ScheduledLane::clear() noexcept {
-  first_ = last_ = staging_owner_ = nullptr;
+  running_.clear();
+  staging_owner_ = nullptr;
   staging_waiters_ = 0;
   senders_.clear();
   for (Channel& c : channels_) {
@@ -114,7 +100,7 @@ void ScheduledLane::settle_receiving(Channel& c) noexcept {
   while (c.receiving != nullptr) {
     c.receiving_index = c.receiving->run.program().peer_index(c.peer);
     if (c.receiving_index >= 0 && !c.receiving->run.peer(c.receiving_index).receives.done()) return;
-    c.receiving = c.receiving->next;
+    c.receiving = running_.after(*c.receiving);
   }
 }
 
@@ -122,7 +108,7 @@ void ScheduledLane::settle_sending(Channel& c) {
   while (c.sending != nullptr) {
     c.sending_index = c.sending->run.program().peer_index(c.peer);
     if (c.sending_index >= 0 && !c.sending->run.peer(c.sending_index).sends.done()) return;
-    c.sending = c.sending->next;
+    c.sending = running_.after(*c.sending);
   }
   senders_.erase(std::find(senders_.begin(), senders_.end(), &c));
 }
@@ -130,17 +116,15 @@ void ScheduledLane::settle_sending(Channel& c) {
 // True when an operation has got the memory: TwoLevelOwner may wait for that.
 bool ScheduledLane::grant_staging() {
   if (staging_waiters_ == 0 || staging_owner_ != nullptr) return false;
-  for (operation::ScheduledOperation* operation = first_; operation != nullptr;
-       operation = operation->next) {
-    if (operation->run.staged() || !operation->run.waits_for_staging()) continue;
-    if (staging_.size() < operation->run.staging_bytes_needed())
-      staging_.resize(operation->run.staging_bytes_needed());
-    operation->run.give_staging(staging_.data());
-    staging_owner_ = operation;
-    --staging_waiters_;
-    return true;
-  }
-  return false;
+  staging_owner_ = running_.find([](const operation::ScheduledOperation& operation) {
+    return !operation.run.staged() && operation.run.waits_for_staging();
+  });
+  if (staging_owner_ == nullptr) return false;
+  operation::Run& run = staging_owner_->run;
+  if (staging_.size() < run.staging_bytes_needed()) staging_.resize(run.staging_bytes_needed());
+  run.give_staging(staging_.data());
+  --staging_waiters_;
+  return true;
 }
 
 // Only the GPU's last copy completes an operation, so links never do.
@@ -364,14 +348,14 @@ void ScheduledLane::check_loss(const Channel& c, base::TimePoint now) {
 
 void ScheduledLane::append_awaited(const operation::Operation& operation,
                                    operation::Awaited& awaited) const {
-  for (const operation::ScheduledOperation* o = first_; o != nullptr; o = o->next) {
-    if (o != &operation) continue;
-    if (o->run.staged()) awaited.gpu = o->on_gpu.staging->awaited(*o);
-    if (!awaited.gpu.empty()) return;
-    const auto& peers = o->run.program().peers();
-    for (std::size_t i = 0; i < peers.size(); ++i)
-      if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
-  }
+  const auto* const o = running_.find(
+      [&](const operation::ScheduledOperation& running) { return &running == &operation; });
+  if (o == nullptr) return;
+  if (o->run.staged()) awaited.gpu = o->on_gpu.staging->awaited(*o);
+  if (!awaited.gpu.empty()) return;
+  const auto& peers = o->run.program().peers();
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
 }
 
 std::string ScheduledLane::late_text(const operation::Operation& operation) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fifo.h"
 #include "collectives/lanes/gpu_staging.h"
 #include "collectives/operation/frame.h"
 #include "collectives/operation/lane_calls.h"
@@ -47,7 +48,7 @@ class ScheduledLane final : public operation::LinkOwner {
   // Before a number is taken for an operation that is on this GPU.
   void know(GpuStaging& gpu);
 
-  bool advance() override { return first_ != nullptr && run(); }
+  bool advance() override { return !running_.empty() && run(); }
   void clear() noexcept override;
   operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
   void append_awaited(const operation::Operation& operation,
@@ -96,7 +97,6 @@ class ScheduledLane final : public operation::LinkOwner {
   bool send_ready(Channel& channel);
   transports::HeaderBytes header_of(const operation::ScheduledOperation& operation,
                                     const operation::Outgoing& outgoing) const;
-  void remove(operation::ScheduledOperation& operation) noexcept;
   void finish(operation::ScheduledOperation& operation);
   // Go on to the next operation when the present one has no more frames for this channel.
   void settle_receiving(Channel& channel) noexcept;
@@ -115,7 +115,7 @@ class ScheduledLane final : public operation::LinkOwner {
   operation::OwnerHost& host_;
   std::vector<Channel> channels_;  // by rank
   std::vector<Channel*> senders_;  // those whose `sending` is set
-  operation::ScheduledOperation *first_ = nullptr, *last_ = nullptr;
+  base::Fifo<operation::ScheduledOperation> running_;
   operation::Losses losses_;
   bool any_held_ = false;
   operation::Traffic traffic_;

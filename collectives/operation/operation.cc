@@ -36,7 +36,7 @@ void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanos
   code.clear();
   message.clear();
   callback = nullptr;
-  earlier = later = next_held = nullptr;
+  earlier = later = next = nullptr;
   next_owner = nullptr;
   state_.store(State::running, std::memory_order_release);
 }

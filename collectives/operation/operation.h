@@ -114,10 +114,10 @@ class Operation {
   std::string message;
   std::function<void(std::error_code)> callback;
   Operation *earlier = nullptr, *later = nullptr;  // in LaneCalls
-  Operation* next_held = nullptr;                  // in HeldCalls
-  OperationOwner* next_owner = nullptr;            // while HeldCalls is the owner
-  Operation* next_ended = nullptr;                 // among those whose callback is to be made
-  Operation* next_free = nullptr;                  // in the pool
+  // In the list of whoever has it: HeldCalls, then its lane, then those whose callback is to be
+  // made, then the pool.
+  Operation* next = nullptr;
+  OperationOwner* next_owner = nullptr;  // while HeldCalls is the owner
 
  protected:
   virtual ~Operation() = default;
@@ -184,7 +184,6 @@ class ScheduledOperation final : public CollectiveOperation {
   const schedules::Call& kept_call() const noexcept { return kept_call_; }
 
   Run run;
-  ScheduledOperation* next = nullptr;      // in ScheduledLane
   lanes::TwoLevelOwner* inside = nullptr;  // null: it uses links only
   // How many peers have not sent the frame that tells that they have called (ProgramPeer::tells).
   std::uint32_t unheard = 0;
@@ -243,9 +242,7 @@ class DirectOperation final : public CollectiveOperation {
     bool in_is_pinned = false, out_is_pinned = false;
   };
   OnGpu on_gpu;
-  // In direct::DirectLane:
-  std::uint64_t turn = 0;
-  DirectOperation* next_direct = nullptr;
+  std::uint64_t turn = 0;  // in direct::DirectLane
 
  private:
   std::vector<schedules::Range> blocks_;

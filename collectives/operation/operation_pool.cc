@@ -22,7 +22,7 @@ void OperationPool::give(Operation& operation) noexcept {
   Operation* head = given_.load(std::memory_order_acquire);
   do {
     if (head == closed_mark()) return operation.destroy();
-    operation.next_free = head;
+    operation.next = head;
   } while (!given_.compare_exchange_weak(head, &operation, std::memory_order_release,
                                          std::memory_order_acquire));
 }
@@ -31,13 +31,13 @@ void OperationPool::give(Operation& operation) noexcept {
 Operation* OperationPool::take() noexcept {
   if (free_ == nullptr) free_ = given_.exchange(nullptr, std::memory_order_acquire);
   if (free_ == nullptr) return nullptr;
-  return std::exchange(free_, free_->next_free);
+  return std::exchange(free_, free_->next);
 }
 
 void OperationPool::close() noexcept {
   Operation* const given = given_.exchange(closed_mark(), std::memory_order_acq_rel);
   for (Operation* first : {std::exchange(free_, nullptr), given})
-    while (first != nullptr) std::exchange(first, first->next_free)->destroy();
+    while (first != nullptr) std::exchange(first, first->next)->destroy();
 }
 
 }  // namespace rondo::operation

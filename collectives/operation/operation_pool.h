@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Free operations, linked by Operation::next_free. Any thread gives one back when it drops the last
+// Free operations, linked by Operation::next. Any thread gives one back when it drops the last
 // reference. The engine takes them under its lock. The pool itself has no lock, and nothing in it
 // fails. It lives as long as any of its operations, also after the engine: see close().
 #pragma once

@@ -55,10 +55,10 @@ Parcel* Point::find_receive(PointPeer& peer, const PointKey& key) noexcept {
 // The receive that a message from the peer belongs to: the one that was called first. Null if none
 // waits for it.
 Parcel* Point::take_receive(PointPeer& peer, const PointKey& key) noexcept {
-  Chain<Parcel>& named = peer.posted[bucket_of(key)];
+  base::Fifo<Parcel>& named = peer.posted[bucket_of(key)];
   const auto waits = [&](const Parcel& parcel) { return parcel.key == key; };
   if (any_posted_ == 0) return named.take(waits);
-  Chain<Parcel>& any = any_[bucket_of(key)].posted;
+  base::Fifo<Parcel>& any = any_[bucket_of(key)].posted;
   const Parcel *const one = named.find(waits), *const other = any.find(waits);
   if (other == nullptr || (one != nullptr && one->turn < other->turn)) return named.take(waits);
   Parcel* const parcel = any.take(waits);

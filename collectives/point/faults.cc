@@ -58,12 +58,12 @@ void for_each_open(const PointPeer& peer, const operation::Operation& operation,
   const auto look = [&](const Parcel* parcel) {
     if (parcel != nullptr && parcel->operation == &operation) function(*parcel);
   };
-  const auto look_at_all = [&](const Chain<Parcel>& chain) {
+  const auto look_at_all = [&](const base::Fifo<Parcel>& chain) {
     for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next)
       look(parcel);
   };
-  for (const Chain<Parcel>& chain : peer.posted) look_at_all(chain);
-  for (const Chain<Parcel>* chain :
+  for (const base::Fifo<Parcel>& chain : peer.posted) look_at_all(chain);
+  for (const base::Fifo<Parcel>* chain :
        {&peer.waiting, &peer.announced, &peer.flowing, &peer.matched, &peer.granted, &peer.storing})
     look_at_all(*chain);
   for (const Parcel* p = peer.storing.first(); p != nullptr; p = p->next) look(p->twin);
@@ -74,7 +74,7 @@ void for_each_open(const PointPeer& peer, const operation::Operation& operation,
         std::none_of(peer.flying.begin(), frame,
                      [&](const Flight& before) { return before.parcel == frame->parcel; }))
       look(frame->parcel);
-  for (const Chain<Arrival>& chain : peer.arrivals)  // messages to this rank itself
+  for (const base::Fifo<Arrival>& chain : peer.arrivals)  // messages to this rank itself
     for (const Arrival* a = chain.first(); a != nullptr; a = a->next) look(a->sender);
 }
 
@@ -220,7 +220,7 @@ std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
 
 std::string Point::tags_at_hand(const PointPeer& peer, std::string_view who) const {
   std::set<std::uint32_t> tags;
-  for (const Chain<Arrival>& chain : peer.arrivals)
+  for (const base::Fifo<Arrival>& chain : peer.arrivals)
     for (const Arrival* a = chain.first(); a != nullptr; a = a->next)
       if (a->frame.key.space == 0) tags.insert(a->frame.key.tag);
   if (tags.empty()) return {};

@@ -56,7 +56,7 @@ class GpuSlots {
 
  private:
   struct Kind {
-    Chain<GpuSlot> free;
+    base::Fifo<GpuSlot> free;
     std::size_t count = 0;
   };
   Kind& kind(bool small) noexcept { return small ? small_ : large_; }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fifo.h"
 #include "collectives/point/frame.h"
 #include "transports/transport.h"
 
@@ -28,49 +29,6 @@ inline constexpr std::size_t most_announced = std::size_t{1} << 16;
 // How many announced messages of one peer are granted at once. They share the link piece by piece.
 inline constexpr std::size_t most_granted = 8;
 inline constexpr std::size_t point_piece_bytes = std::size_t{512} << 10;
-
-// First in, first out. The items are linked by their `next`: each is in one chain at most.
-template <class T>
-class Chain {
- public:
-  T* first() const noexcept { return first_; }
-  bool empty() const noexcept { return first_ == nullptr; }
-  void push(T& item) noexcept {
-    item.next = nullptr;
-    (last_ == nullptr ? first_ : last_->next) = &item;
-    last_ = &item;
-  }
-  // Takes out the first item that passes the test; null when none does.
-  template <class Test>
-  T* take(Test test) noexcept {
-    T* before = nullptr;
-    for (T* item = first_; item != nullptr; before = item, item = item->next) {
-      if (!test(*item)) continue;
-      (before == nullptr ? first_ : before->next) = item->next;
-      if (last_ == item) last_ = before;
-      item->next = nullptr;
-      return item;
-    }
-    return nullptr;
-  }
-  // The first item that passes the test; null when none does.
-  template <class Test>
-  T* find(Test test) const noexcept {
-    T* item = first_;
-    while (item != nullptr && !test(*item)) item = item->next;
-    return item;
-  }
-  bool contains(const T& wanted) const noexcept {
-    return find([&](const T& item) { return &item == &wanted; }) != nullptr;
-  }
-  T* pop() noexcept {
-    return take([](const T&) { return true; });
-  }
-
- private:
-  T* first_ = nullptr;
-  T* last_ = nullptr;
-};
 
 // Items that are used again and again. Their addresses do not change.
 template <class T>
@@ -97,7 +55,7 @@ class Pool {
 
  private:
   std::vector<std::unique_ptr<T>> all_;
-  Chain<T> free_;
+  base::Fifo<T> free_;
   std::size_t free_count_ = 0;
 };
 
@@ -128,7 +86,7 @@ class Blocks {
  private:
   static constexpr std::size_t kinds =
       static_cast<std::size_t>(std::bit_width(transports::eager_bytes >> 6)) + 1;
-  std::array<Chain<Block>, kinds> free_;
+  std::array<base::Fifo<Block>, kinds> free_;
   std::vector<std::unique_ptr<Block>> all_;
   std::size_t held_ = 0;
 };
@@ -155,8 +113,8 @@ struct Parcel {
 
   // If `data` is memory of a GPU:
   GpuTransfers* gpu = nullptr;
-  std::size_t load_end = 0;  // the pieces before it are in slots, or have been sent
-  Chain<GpuSlot> slots;      // loaded or being loaded, oldest first
+  std::size_t load_end = 0;   // the pieces before it are in slots, or have been sent
+  base::Fifo<GpuSlot> slots;  // loaded or being loaded, oldest first
   // Of a receive: copies to its memory that have not ended, and one more while there will be
   // others.
   std::uint32_t copies = 0;
@@ -215,7 +173,7 @@ class Early {
 
 // Receives and messages of one bucket, of all peers.
 struct AnyBucket {
-  Chain<Parcel> posted;  // receives from any rank without a message
+  base::Fifo<Parcel> posted;  // receives from any rank without a message
   Early early;
 };
 
@@ -239,10 +197,10 @@ struct PointPeer {
   bool piece_next = false;  // pieces and messages take turns
   std::uint64_t messages_sent = 0;
   std::uint64_t cost_sent = 0, cost_returned = 0;  // of messages sent without a grant
-  Chain<Parcel> waiting;                           // nothing sent yet
-  Chain<Parcel> announced;                         // not granted yet
+  base::Fifo<Parcel> waiting;                      // nothing sent yet
+  base::Fifo<Parcel> announced;                    // not granted yet
   std::size_t announced_count = 0;
-  Chain<Parcel> flowing;       // granted; the first sends the next piece
+  base::Fifo<Parcel> flowing;  // granted; the first sends the next piece
   std::vector<Flight> flying;  // oldest first
 
   // From the peer.
@@ -250,13 +208,13 @@ struct PointPeer {
   // Of messages that came without a grant: all, those taken by receives, and what of these the peer
   // has been told.
   std::uint64_t cost_received = 0, cost_consumed = 0, cost_reported = 0;
-  std::array<Chain<Arrival>, point_buckets> arrivals;
-  std::array<Chain<Parcel>, point_buckets> posted;  // receives that name it, without a message
-  std::size_t announcements = 0;                    // among the arrivals
-  Chain<Parcel> matched;                            // to an announced message, not granted yet
-  Chain<Parcel> granted;                            // their pieces are coming
+  std::array<base::Fifo<Arrival>, point_buckets> arrivals;
+  std::array<base::Fifo<Parcel>, point_buckets> posted;  // receives that name it, without a message
+  std::size_t announcements = 0;                         // among the arrivals
+  base::Fifo<Parcel> matched;                            // to an announced message, not granted yet
+  base::Fifo<Parcel> granted;                            // their pieces are coming
   std::size_t granted_count = 0;
-  Chain<Parcel> storing;  // everything has come; GPUs have not stored all of it
+  base::Fifo<Parcel> storing;  // everything has come; GPUs have not stored all of it
 
   // The frame that is arriving, where its payload goes, and the message or receive it belongs to.
   bool arriving = false;

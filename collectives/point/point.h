@@ -164,9 +164,9 @@ class Point final : public operation::LinkOwner {
   Pool<Parcel> parcels_;
   Pool<Arrival> arrivals_;
   Blocks blocks_;
-  std::vector<GpuTransfers*> gpus_;  // those that have been used
-  Chain<Arrival> waiting_for_slot_;  // complete messages whose receive is on a GPU
-  Chain<Parcel> copying_;            // messages to this rank itself
+  std::vector<GpuTransfers*> gpus_;       // those that have been used
+  base::Fifo<Arrival> waiting_for_slot_;  // complete messages whose receive is on a GPU
+  base::Fifo<Parcel> copying_;            // messages to this rank itself
   operation::Losses losses_;
   operation::Traffic traffic_;
 };
