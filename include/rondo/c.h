@@ -126,6 +126,10 @@ typedef struct rondo_store {
   int (*get)(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms);
 } rondo_store;
 
+/* Structs whose first field is `bytes` may grow at their end. A program that was compiled with an
+ * older rondo/c.h is served: the fields that it does not have are not set. One that was compiled
+ * with a newer one is served as long as it sets no field that this library does not know. */
+
 /* How a communicator is made. Call rondo_options_init() first: it leaves every field not set. Every
  * field follows one rule, as in rondo::Options: the value set here comes first, then Rondo's
  * variable, then the launcher's, then the default. Strings are read during rondo_connect() only. */
@@ -165,9 +169,18 @@ typedef struct rondo_options {
    * that it has reached. It must stay valid as long as the communicator. NULL: not called. */
   int (*interrupted)(void* context);
   void* interrupted_context;
+  const char* rdma_devices; /* "mlx5_0,mlx5_1:2"; also "^mlx5_2" */
+  int rdma_gid_index;       /* -1: not set */
+  int rdma_grants;          /* whether peers may write straight to buffers: -1: not set, 0: no */
+  int rdma_traffic_class;   /* 0 to 255; -1: not set */
+  int rdma_service_level;   /* 0 to 15; -1: not set */
 } rondo_options;
 
-RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
+/* For callers that are not C or C++. bytes: the size of their rondo_options. */
+RONDO_C_API rondo_status rondo_options_init_bytes(rondo_options* options, size_t bytes);
+static inline rondo_status rondo_options_init(rondo_options* options) {
+  return rondo_options_init_bytes(options, sizeof *options);
+}
 /* Joins the other ranks. options NULL: everything comes from the environment. */
 RONDO_C_API rondo_status rondo_connect(const rondo_options* options,
                                        rondo_communicator** communicator);

@@ -15,6 +15,7 @@
 #include <rondo/store.h>
 
 #include "lib/c/status.h"
+#include "lib/c/structs.h"
 
 namespace rondo::c {
 
@@ -70,22 +71,24 @@ std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(std::min(count, most))};
 }
 
-PlanConstants constants_of(const rondo_constants& from) {
-  if (from.bytes != sizeof(rondo_constants))
-    throw Error(Errc::invalid_argument,
-                "options.plan_constants has another size than those of this version: set its bytes "
-                "to sizeof(rondo_constants)");
+PlanConstants constants_of(const rondo_constants* given) {
+  const rondo_constants from = read_struct(given, "constants");
   const auto link = [](const rondo_link_costs& costs) {
     return PlanLinkCosts{costs.latency_s, costs.seconds_per_byte, costs.frame_s};
   };
   return {link(from.host), link(from.network), from.reduce_seconds_per_byte};
 }
 
-Options read_options(const rondo_options& from) {
-  if (from.bytes != sizeof(rondo_options))
-    throw Error(Errc::invalid_argument,
-                "options.bytes is not that of this version: call rondo_options_init() first, and "
-                "compile with the rondo/c.h of this library");
+rondo_options unset_options() noexcept {
+  rondo_options options{};
+  options.bytes = sizeof(rondo_options);
+  options.rank = options.reproducible = options.checksum = options.measure = -1;
+  options.rdma_gid_index = options.rdma_grants = -1;
+  options.rdma_traffic_class = options.rdma_service_level = -1;
+  return options;
+}
+
+Options options_of(const rondo_options& from) {
   Options options;
   if (from.rank >= 0) options.rank = from.rank;
   if (from.size > 0) options.size = from.size;
@@ -114,7 +117,12 @@ Options read_options(const rondo_options& from) {
   if (from.metrics != nullptr) options.metrics = from.metrics;
   options.metrics_period = milliseconds_of(from.metrics_period_ms);
   if (from.metrics_labels != nullptr) options.metrics_labels = split_list(from.metrics_labels);
-  if (from.plan_constants != nullptr) options.plan_constants = constants_of(*from.plan_constants);
+  if (from.plan_constants != nullptr) options.plan_constants = constants_of(from.plan_constants);
+  if (from.rdma_devices != nullptr) options.rdma_devices = split_list(from.rdma_devices);
+  options.rdma_gid_index = from.rdma_gid_index;
+  if (from.rdma_grants >= 0) options.rdma_grants = from.rdma_grants != 0;
+  options.rdma_traffic_class = from.rdma_traffic_class;
+  options.rdma_service_level = from.rdma_service_level;
   if (from.interrupted != nullptr)
     options.interrupted = [asks = from.interrupted, context = from.interrupted_context] {
       return asks(context) != 0;
@@ -168,12 +176,11 @@ using rondo::c::require;
 
 extern "C" {
 
-rondo_status rondo_options_init(rondo_options* options) {
+rondo_status rondo_options_init_bytes(rondo_options* options, size_t bytes) {
   return guarded([&] {
     require(options, "options");
-    *options = rondo_options{};
-    options->bytes = sizeof(rondo_options);
-    options->rank = options->reproducible = options->checksum = options->measure = -1;
+    options->bytes = bytes;
+    rondo::c::write_struct(rondo::c::unset_options(), options, "options");
   });
 }
 
@@ -182,9 +189,11 @@ rondo_status rondo_connect(const rondo_options* from, rondo_communicator** commu
     require(communicator, "communicator");
     *communicator = nullptr;
     std::unique_ptr<rondo::c::CStore> store;
-    rondo::Options options = from != nullptr ? rondo::c::read_options(*from) : rondo::Options{};
-    if (from != nullptr && from->store != nullptr) {
-      store = std::make_unique<rondo::c::CStore>(*from->store);
+    rondo_options given = rondo::c::unset_options();
+    if (from != nullptr) given = rondo::c::read_struct(from, "options", given);
+    rondo::Options options = rondo::c::options_of(given);
+    if (given.store != nullptr) {
+      store = std::make_unique<rondo::c::CStore>(*given.store);
       options.store = store.get();
     }
     *communicator = std::make_unique<rondo_communicator>(

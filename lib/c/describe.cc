@@ -10,14 +10,10 @@
 
 #include "lib/c/communicator.h"
 #include "lib/c/status.h"
+#include "lib/c/structs.h"
 
 namespace rondo::c {
 namespace {
-
-static_assert(static_cast<int>(Collective::all_reduce) == RONDO_ALL_REDUCE &&
-              static_cast<int>(Collective::barrier) == RONDO_BARRIER &&
-              static_cast<int>(Collective::all_to_all) == RONDO_ALL_TO_ALL &&
-              static_cast<int>(Collective::receive) == RONDO_RECEIVE);
 
 // A value outside the enum must not become a valid one when it is cut to a byte.
 template <class Enum>
@@ -33,16 +29,6 @@ rondo_status put_text(rondo_communicator* communicator, char* text, std::size_t 
     write_text({}, text, capacity);
     write_text(describe(communicator->value), text, capacity);
   });
-}
-
-template <class Struct>
-void require_size(const Struct* one, const char* name) {
-  require(one, name);
-  if (one->bytes != sizeof(Struct))
-    throw Error(Errc::invalid_argument, std::string(name) + ".bytes is " +
-                                            std::to_string(one->bytes) +
-                                            ": set it to sizeof(rondo_" + name + "), which is " +
-                                            std::to_string(sizeof(Struct)) + " in this version");
 }
 
 rondo_link_costs to_c(const PlanLinkCosts& costs) {
@@ -98,25 +84,25 @@ rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t 
 rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statistics* statistics) {
   return guarded([&] {
     require(communicator, "communicator");
-    require_size(statistics, "statistics");
     const Statistics s = communicator->value.statistics();
     const auto waited = [&](WaitCause cause) {
       return static_cast<std::uint64_t>(s.waited[static_cast<std::size_t>(cause)].count());
     };
-    *statistics = {sizeof(rondo_statistics),
-                   s.operations,
-                   s.frames_sent,
-                   s.frames_received,
-                   s.bytes_sent,
-                   s.bytes_received,
-                   s.staging_bytes,
-                   s.failures,
-                   s.segments_sent,
-                   s.segments_resent,
-                   waited(WaitCause::ranks),
-                   waited(WaitCause::transfer),
-                   waited(WaitCause::gpu),
-                   waited(WaitCause::messages)};
+    const rondo_statistics result{sizeof(rondo_statistics),
+                                  s.operations,
+                                  s.frames_sent,
+                                  s.frames_received,
+                                  s.bytes_sent,
+                                  s.bytes_received,
+                                  s.staging_bytes,
+                                  s.failures,
+                                  s.segments_sent,
+                                  s.segments_resent,
+                                  waited(WaitCause::ranks),
+                                  waited(WaitCause::transfer),
+                                  waited(WaitCause::gpu),
+                                  waited(WaitCause::messages)};
+    write_struct(result, statistics, "statistics");
   });
 }
 
@@ -135,10 +121,10 @@ rondo_status rondo_get_late_ranks(rondo_communicator* communicator, rondo_late_r
 rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constants* constants) {
   return guarded([&] {
     require(communicator, "communicator");
-    require_size(constants, "constants");
     const PlanConstants c = communicator->value.constants();
-    *constants = {sizeof(rondo_constants), to_c(c.host), to_c(c.network),
-                  c.reduce_seconds_per_byte};
+    const rondo_constants result{sizeof(rondo_constants), to_c(c.host), to_c(c.network),
+                                 c.reduce_seconds_per_byte};
+    write_struct(result, constants, "constants");
   });
 }
 }

@@ -11,6 +11,7 @@
 #include "collectives/operation/operation.h"
 #include "lib/c/communicator.h"
 #include "lib/c/status.h"
+#include "lib/c/structs.h"
 
 namespace rondo::c {
 
@@ -24,40 +25,36 @@ To narrow(From value, From last) noexcept {
                              : 255u);
 }
 
-OpOptions options_of(const rondo_call* call) {
+OpOptions options_of(const rondo_call& call) {
   OpOptions options;
-  if (call == nullptr) return options;
-  if (call->bytes != sizeof(rondo_call))
-    throw Error(
-        Errc::invalid_argument,
-        fmt::format("call.bytes is {}: set it to sizeof(rondo_call), which is {} in this version",
-                    call->bytes, sizeof(rondo_call)));
   constexpr std::uint64_t most_ms = std::uint64_t{1} << 40;
   options.deadline =
-      std::chrono::milliseconds{static_cast<std::int64_t>(std::min(call->deadline_ms, most_ms))};
-  options.priority = call->urgent != 0 ? Priority::urgent : Priority::bulk;
-  if (call->has_scale != 0) options.scale = call->scale;
-  if (call->has_input_scale != 0) options.input_scale = call->input_scale;
-  if (call->tag != nullptr) options.tag = call->tag;
-  options.stream = call->stream;
-  options.unattended = call->unattended != 0;
+      std::chrono::milliseconds{static_cast<std::int64_t>(std::min(call.deadline_ms, most_ms))};
+  options.priority = call.urgent != 0 ? Priority::urgent : Priority::bulk;
+  if (call.has_scale != 0) options.scale = call.scale;
+  if (call.has_input_scale != 0) options.input_scale = call.input_scale;
+  if (call.tag != nullptr) options.tag = call.tag;
+  options.stream = call.stream;
+  options.unattended = call.unattended != 0;
   return options;
 }
 
-int device_of(const rondo_call* call) {
-  if (call == nullptr || call->has_device == 0) return -1;
+int device_of(const rondo_call& call) {
+  if (call.has_device == 0) return -1;
   // A negative number means host memory in C++, and so a mistake here would go unnoticed.
-  if (call->device < 0)
+  if (call.device < 0)
     throw Error(Errc::invalid_argument,
                 fmt::format("call.device is {}: GPUs count from 0; for host memory set "
                             "call.has_device to 0",
-                            call->device));
-  return call->device;
+                            call.device));
+  return call.device;
 }
 
 // What a rondo_call says.
 struct Given {
-  explicit Given(const rondo_call* call) : options(options_of(call)), device(device_of(call)) {}
+  explicit Given(const rondo_call& call) : options(options_of(call)), device(device_of(call)) {}
+  explicit Given(const rondo_call* call)
+      : Given(call != nullptr ? read_struct(call, "call") : rondo_call{}) {}
 
   // The cast is safe: operations only read inputs.
   Buffer buffer(const void* data, std::size_t count, rondo_dtype type) const {

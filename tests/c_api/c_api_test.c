@@ -542,7 +542,46 @@ static void constants_of_another_size(void) {
   options.plan_constants = &wrong;
   rondo_communicator* communicator = NULL;
   CHECK(rondo_connect(&options, &communicator) == RONDO_INVALID_ARGUMENT && communicator == NULL);
-  CHECK(strstr(rondo_message(), "plan_constants") != NULL);
+  CHECK(strstr(rondo_message(), "constants.bytes is 0") != NULL);
+}
+
+/* As of a program that was compiled with another version of the header. */
+static void structs_of_other_versions(void) {
+  struct {
+    rondo_options options;
+    uint64_t later;
+  } newer = {{0}, 0};
+  CHECK(rondo_options_init_bytes(&newer.options, sizeof newer) == RONDO_OK);
+  newer.options.rank = 0;
+  newer.options.size = 1;
+  rondo_communicator* c = NULL;
+  newer.later = 1;
+  CHECK(rondo_connect(&newer.options, &c) == RONDO_INVALID_ARGUMENT && c == NULL);
+  CHECK(strstr(rondo_message(), "a field that this version of Rondo does not know") != NULL);
+  newer.later = 0;
+  CHECK(rondo_connect(&newer.options, &c) == RONDO_OK);
+  rondo_destroy(c);
+
+  rondo_options options;
+  CHECK(rondo_options_init_bytes(&options, 1 << 20) == RONDO_INVALID_ARGUMENT);
+  memset(&options, 0x55, sizeof options);
+  const size_t before_rdma = offsetof(rondo_options, rdma_devices);
+  CHECK(rondo_options_init_bytes(&options, before_rdma) == RONDO_OK);
+  CHECK(options.rdma_gid_index == 0x55555555); /* nothing is written beyond the older struct */
+  options.rank = 0;
+  options.size = 1;
+  CHECK(rondo_connect(&options, &c) == RONDO_OK);
+  rondo_call call = {0};
+  call.bytes = offsetof(rondo_call, has_device);
+  call.has_device = 1; /* is not read */
+  float value = 3;
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, NULL) == RONDO_OK);
+  rondo_statistics statistics;
+  memset(&statistics, 0x55, sizeof statistics);
+  statistics.bytes = offsetof(rondo_statistics, frames_sent);
+  CHECK(rondo_get_statistics(c, &statistics) == RONDO_OK && statistics.operations == 1);
+  CHECK(statistics.frames_sent == 0x5555555555555555);
+  rondo_destroy(c);
 }
 
 static int asked_three_times(void* asked) {
@@ -604,6 +643,7 @@ int main(void) {
   unlink(constants_file);
   run_with(NULL, has_given_constants, give_constants);
   constants_of_another_size();
+  structs_of_other_versions();
   interrupted_by_the_program(url);
   stores_that_fail();
   printf("rondo %s: %d failures\n", rondo_version(), failures);
