@@ -43,7 +43,7 @@ std::size_t Passes::bytes_of(const Activations& x) const noexcept {
 }
 
 const char* Passes::at(const void* data, std::size_t element) const noexcept {
-  return static_cast<const char*>(data) + element * size_of(type_);
+  return data == nullptr ? nullptr : static_cast<const char*>(data) + element * size_of(type_);
 }
 
 Passes::Grid Passes::grid_of(const Activations& x) const noexcept {
@@ -81,17 +81,20 @@ void Passes::for_each_part(const Activations& x, const Grid& grid, Task task) {
   pool_->run(threads_, grid.tasks(), one);
 }
 
-template <class Sum>
-void Passes::add_up(const Activations& x, std::span<double> first, std::span<double> second,
-                    Sum sum) {
+void Passes::add_up(const Activations& x, const void* dy, const Loops& loops, const double* points,
+                    std::span<double> first, std::span<double> second) {
   const Grid grid = grid_of(x);
   const std::size_t each = 2 * channels_;
   blocks_.assign(std::max(grid.blocks * each, blocks_.size()), 0.0);
-  for_each_part(x, grid,
-                [&](std::size_t task, const Part& part, std::size_t element, std::size_t c) {
-                  double* const to = blocks_.data() + task / grid.bands * each;
-                  sum(grid.runs, part.count, element, c, to, to + channels_);
-                });
+  for_each_part(
+      x, grid, [&](std::size_t task, const Part& part, std::size_t element, std::size_t c) {
+        double* const to = blocks_.data() + task / grid.bands * each;
+        const char *from = at(x.data, element), *gradients = at(dy, element);
+        if (grid.runs)
+          loops.run_sums(from, gradients, x.spatial, points[c], to[c], to[channels_ + c]);
+        else
+          loops.rows_sums(from, gradients, part.count, channels_, points, to, to + channels_);
+      });
   std::fill(first.begin(), first.end(), 0.0);
   std::fill(second.begin(), second.end(), 0.0);
   for (std::size_t block = 0; block < grid.blocks; ++block) {
@@ -104,16 +107,7 @@ void Passes::add_up(const Activations& x, std::span<double> first, std::span<dou
 }
 
 bool Passes::moments_about(const Activations& x, LocalMoments& local) {
-  add_up(x, local.offset, local.m2,
-         [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* first,
-             double* second) {
-           if (runs)
-             kernels_->run_moments(at(x.data, element), x.spatial, local.point[c], first[c],
-                                   second[c]);
-           else
-             kernels_->rows_moments(at(x.data, element), rows, channels_, local.point.data(), first,
-                                    second);
-         });
+  add_up(x, nullptr, kernels_->forward, local.point.data(), local.offset, local.m2);
   const double far = in_f32_ ? far_in_f32 : far_in_f64;
   bool good = true;
   for (std::size_t c = 0; c < channels_; ++c) {
@@ -155,16 +149,7 @@ double Passes::center(double mean) const noexcept {
 void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
                            std::span<double> first, std::span<double> second) {
   for (std::size_t c = 0; c < channels_; ++c) centers_[c] = center(mean[c]);
-  add_up(x, first, second,
-         [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* sums,
-             double* products) {
-           const char *from = at(x.data, element), *gradients = at(dy, element);
-           if (runs)
-             kernels_->run_gradients(from, gradients, x.spatial, centers_[c], sums[c], products[c]);
-           else
-             kernels_->rows_gradients(from, gradients, rows, channels_, centers_.data(), sums,
-                                      products);
-         });
+  add_up(x, dy, kernels_->backward, centers_.data(), first, second);
   for (std::size_t c = 0; c < channels_; ++c) second[c] += (centers_[c] - mean[c]) * first[c];
 }
 
@@ -175,29 +160,17 @@ bool Passes::streams(const Grid& grid, const Activations& x, const void* out) co
          reinterpret_cast<std::uintptr_t>(out) % cache_line_bytes == 0;
 }
 
-void Passes::forward(const Activations& x, void* y, const Coefficients& by_channel) {
+void Passes::map(const Activations& x, const void* dy, void* out, const Loops& loops,
+                 const Coefficients& by_channel) {
   const Grid grid = grid_of(x);
-  const bool streamed = streams(grid, x, y);
+  const bool streamed = streams(grid, x, out);
   for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {
-    char* const to = static_cast<char*>(y) + element * size_of(type_);
-    if (grid.runs)
-      kernels_->run_forward(at(x.data, element), to, x.spatial, by_channel, c, streamed);
-    else
-      kernels_->rows_forward(at(x.data, element), to, part.count, channels_, by_channel, streamed);
-  });
-}
-
-void Passes::backward(const Activations& x, const void* dy, void* dx,
-                      const Coefficients& by_channel) {
-  const Grid grid = grid_of(x);
-  const bool streamed = streams(grid, x, dx);
-  for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {
-    char* const to = static_cast<char*>(dx) + element * size_of(type_);
     const char *from = at(x.data, element), *gradients = at(dy, element);
+    char* const to = static_cast<char*>(out) + element * size_of(type_);
     if (grid.runs)
-      kernels_->run_backward(from, gradients, to, x.spatial, by_channel, c, streamed);
+      loops.run_map(from, gradients, to, x.spatial, by_channel, c, streamed);
     else
-      kernels_->rows_backward(from, gradients, to, part.count, channels_, by_channel, streamed);
+      loops.rows_map(from, gradients, to, part.count, channels_, by_channel, streamed);
   });
 }
 

@@ -27,8 +27,12 @@ class Passes {
   // Computes the sums of dy and of dy * (x - mean).
   void gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
                      std::span<double> first, std::span<double> second);
-  void forward(const Activations& x, void* y, const Coefficients& by_channel);
-  void backward(const Activations& x, const void* dy, void* dx, const Coefficients& by_channel);
+  void forward(const Activations& x, void* y, const Coefficients& by_channel) {
+    map(x, nullptr, y, kernels_->forward, by_channel);
+  }
+  void backward(const Activations& x, const void* dy, void* dx, const Coefficients& by_channel) {
+    map(x, dy, dx, kernels_->backward, by_channel);
+  }
 
  private:
   // A part of the activations: samples (rows in nhwc) x channels.
@@ -46,10 +50,11 @@ class Passes {
   Grid grid_of(const Activations& x) const noexcept;
   template <class Task>
   void for_each_part(const Activations& x, const Grid& grid, Task task);
-  // Calls sum(part, first, second) for each part, which adds to the sums of its block. Then adds
-  // the blocks.
-  template <class Sum>
-  void add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum);
+  // Adds the sums of each part to those of its block, then the blocks. points: by channel.
+  void add_up(const Activations& x, const void* dy, const Loops& loops, const double* points,
+              std::span<double> first, std::span<double> second);
+  void map(const Activations& x, const void* dy, void* out, const Loops& loops,
+           const Coefficients& by_channel);
   // Computes moments about local.point; returns whether it was near enough to the mean of every
   // channel.
   bool moments_about(const Activations& x, LocalMoments& local);
@@ -58,6 +63,7 @@ class Passes {
   double center(double mean) const noexcept;
   bool streams(const Grid& grid, const Activations& x, const void* out) const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;
+  // Null stays null.
   const char* at(const void* data, std::size_t element) const noexcept;
 
   Pool* pool_;

@@ -13,13 +13,16 @@ namespace {
 template <class V>
 struct Line {
   V center, scale, slope, shift, gradient_center;
-  RONDO_INLINE V forward(V x) const { return (x - center) * scale + shift; }
-  RONDO_INLINE V backward(V x, V dy) const {
-    return (dy - gradient_center) * scale + ((x - center) * slope + shift);
+  template <bool backward>
+  RONDO_INLINE V apply(V x, V dy) const {
+    if constexpr (backward)
+      return (dy - gradient_center) * scale + ((x - center) * slope + shift);
+    else
+      return (x - center) * scale + shift;
   }
 };
 
-template <class Machine, class T>
+template <class Machine, class T, bool backward>
 struct Maps {
   using R = Registers<Machine>;
   using C = Computing<Machine, T>;
@@ -27,63 +30,43 @@ struct Maps {
   using Number = typename C::Number;
   static constexpr std::size_t step = C::step;
 
-  static void run_forward(const void* in, void* out, std::size_t count,
-                          const Coefficients& by_channel, std::size_t channel, bool streamed) {
-    const T* x = static_cast<const T*>(in);
-    T* y = static_cast<T*>(out);
-    const Line<Number> one = line<Number>(by_channel, channel, false);
-    const Line<V> all{V{} + one.center, V{} + one.scale, V{}, V{} + one.shift, V{}};
-    over_run(
-        y, count, streamed, [&](std::size_t i) { return all.forward(R::read(x + i)); },
-        [&](std::size_t i) { return one.forward(widen(x[i])); });
-  }
-
-  static void run_backward(const void* in, const void* gradients, void* out, std::size_t count,
-                           const Coefficients& by_channel, std::size_t channel, bool streamed) {
+  static void run(const void* in, const void* gradients, void* out, std::size_t count,
+                  const Coefficients& by_channel, std::size_t channel, bool streamed) {
     const T *x = static_cast<const T*>(in), *dy = static_cast<const T*>(gradients);
-    T* dx = static_cast<T*>(out);
-    const Line<Number> one = line<Number>(by_channel, channel, true);
+    const Line<Number> one = line<Number>(by_channel, channel);
     const Line<V> all{V{} + one.center, V{} + one.scale, V{} + one.slope, V{} + one.shift,
                       V{} + one.gradient_center};
     over_run(
-        dx, count, streamed,
-        [&](std::size_t i) { return all.backward(R::read(x + i), R::read(dy + i)); },
-        [&](std::size_t i) { return one.backward(widen(x[i]), widen(dy[i])); });
+        static_cast<T*>(out), count, streamed, [&](std::size_t i) { return many(all, x, dy, i); },
+        [&](std::size_t i) { return single(one, x, dy, i); });
   }
 
-  static void rows_forward(const void* in, void* out, std::size_t rows, std::size_t channels,
-                           const Coefficients& by_channel, bool streamed) {
-    const T* x = static_cast<const T*>(in);
-    T* y = static_cast<T*>(out);
-    for (; rows > 0; --rows, x += channels, y += channels)
-      over_run(
-          y, channels, streamed,
-          [&](std::size_t c) { return line<V>(by_channel, c, false).forward(R::read(x + c)); },
-          [&](std::size_t c) { return line<Number>(by_channel, c, false).forward(widen(x[c])); });
-  }
-
-  static void rows_backward(const void* in, const void* gradients, void* out, std::size_t rows,
-                            std::size_t channels, const Coefficients& by_channel, bool streamed) {
+  static void rows(const void* in, const void* gradients, void* out, std::size_t rows,
+                   std::size_t channels, const Coefficients& by_channel, bool streamed) {
     const T *x = static_cast<const T*>(in), *dy = static_cast<const T*>(gradients);
-    T* dx = static_cast<T*>(out);
-    for (; rows > 0; --rows, x += channels, dy += channels, dx += channels)
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::size_t at = row * channels;
       over_run(
-          dx, channels, streamed,
-          [&](std::size_t c) {
-            return line<V>(by_channel, c, true).backward(R::read(x + c), R::read(dy + c));
-          },
-          [&](std::size_t c) {
-            return line<Number>(by_channel, c, true).backward(widen(x[c]), widen(dy[c]));
-          });
+          static_cast<T*>(out) + at, channels, streamed,
+          [&](std::size_t c) { return many(line<V>(by_channel, c), x, dy, at + c); },
+          [&](std::size_t c) { return single(line<Number>(by_channel, c), x, dy, at + c); });
+    }
   }
 
  private:
+  RONDO_INLINE static V many(const Line<V>& line, const T* x, const T* dy, std::size_t i) {
+    return line.template apply<backward>(R::read(x + i), backward ? R::read(dy + i) : V{});
+  }
+  RONDO_INLINE static Number single(const Line<Number>& line, const T* x, const T* dy,
+                                    std::size_t i) {
+    return line.template apply<backward>(widen(x[i]), backward ? widen(dy[i]) : Number{});
+  }
   template <class Value>
   RONDO_INLINE static Value at(const void* by_channel, std::size_t channel) {
     return load<Value>(static_cast<const Number*>(by_channel) + channel);
   }
   template <class Value>
-  RONDO_INLINE static Line<Value> line(const Coefficients& of, std::size_t channel, bool backward) {
+  RONDO_INLINE static Line<Value> line(const Coefficients& of, std::size_t channel) {
     return {at<Value>(of.center, channel), at<Value>(of.scale, channel),
             backward ? at<Value>(of.slope, channel) : Value{}, at<Value>(of.shift, channel),
             backward ? at<Value>(of.gradient_center, channel) : Value{}};

@@ -13,14 +13,11 @@ namespace {
 template <class D>
 struct Pair {
   D first, second;
-  RONDO_INLINE void moments(D x, D point) {
-    const D difference = x - point;
-    first += difference;
-    second += difference * difference;
-  }
-  RONDO_INLINE void gradients(D x, D dy, D mean) {
-    first += dy;
-    second += dy * (x - mean);
+  template <bool backward>
+  RONDO_INLINE void take(D x, D dy, D point) {
+    const D away = x - point, factor = backward ? dy : away;
+    first += factor;
+    second += factor * away;
   }
   RONDO_INLINE void add(const Pair& other) {
     first += other.first;
@@ -51,13 +48,10 @@ struct Wide {
   }
 
   Pair<D> low{}, high{};
-  RONDO_INLINE void moments(const Value& x, const Value& point) {
-    low.moments(x.low, point.low);
-    high.moments(x.high, point.high);
-  }
-  RONDO_INLINE void gradients(const Value& x, const Value& dy, const Value& mean) {
-    low.gradients(x.low, dy.low, mean.low);
-    high.gradients(x.high, dy.high, mean.high);
+  template <bool backward>
+  RONDO_INLINE void take(const Value& x, const Value& dy, const Value& point) {
+    low.template take<backward>(x.low, dy.low, point.low);
+    high.template take<backward>(x.high, dy.high, point.high);
   }
   RONDO_INLINE void add_to(Pair<D>& low_sums, Pair<D>& high_sums) const {
     low_sums.add(low);
@@ -83,9 +77,9 @@ struct Short {
   }
 
   Pair<Value> sums{};
-  RONDO_INLINE void moments(const Value& x, const Value& point) { sums.moments(x, point); }
-  RONDO_INLINE void gradients(const Value& x, const Value& dy, const Value& mean) {
-    sums.gradients(x, dy, mean);
+  template <bool backward>
+  RONDO_INLINE void take(const Value& x, const Value& dy, const Value& point) {
+    sums.template take<backward>(x, dy, point);
   }
   RONDO_INLINE void add_to(Pair<D>& low_sums, Pair<D>& high_sums) const {
     low_sums.first += Machine::low(sums.first);
@@ -108,7 +102,7 @@ struct StepOf<Machine, Brain> {
   using type = Short<Machine, Brain>;
 };
 
-template <class Machine, class T>
+template <class Machine, class T, bool backward>
 struct Sums {
   using Step = typename StepOf<Machine, T>::type;
   using Value = typename Step::Value;
@@ -116,54 +110,35 @@ struct Sums {
   using D = typename R::D;
   static constexpr std::size_t step = Machine::lanes * 2;
 
-  static void run_moments(const void* elements, std::size_t count, double point, double& first,
-                          double& second) {
-    const T* x = static_cast<const T*>(elements);
+  static void run(const void* elements, const void* gradients, std::size_t count, double point,
+                  double& first, double& second) {
+    const T *x = static_cast<const T*>(elements), *dy = static_cast<const T*>(gradients);
     const Value at = Step::same(point);
     over_run(
-        count, first, second,
-        [&](Step& sums, std::size_t i) { sums.moments(Step::read(x + i), at); },
-        [&](Pair<double>& sums, std::size_t i) { sums.moments(widen(x[i]), point); });
+        count, first, second, [&](Step& sums, std::size_t i) { take(sums, x, dy, i, at); },
+        [&](Pair<double>& sums, std::size_t i) { take(sums, x, dy, i, point); });
   }
 
-  static void run_gradients(const void* elements, const void* gradients, std::size_t count,
-                            double mean, double& first, double& second) {
+  static void rows(const void* elements, const void* gradients, std::size_t rows,
+                   std::size_t channels, const double* points, double* first, double* second) {
     const T *x = static_cast<const T*>(elements), *dy = static_cast<const T*>(gradients);
-    const Value at = Step::same(mean);
-    over_run(
-        count, first, second,
-        [&](Step& sums, std::size_t i) {
-          sums.gradients(Step::read(x + i), Step::read(dy + i), at);
-        },
-        [&](Pair<double>& sums, std::size_t i) {
-          sums.gradients(widen(x[i]), widen(dy[i]), mean);
-        });
-  }
-
-  static void rows_moments(const void* elements, std::size_t rows, std::size_t channels,
-                           const double* point, double* first, double* second) {
-    const T* x = static_cast<const T*>(elements);
-    for (; rows >= Step::rows; rows -= Step::rows, x += Step::rows * channels)
-      some_moments<Step::rows>(x, channels, point, first, second);
-    for (; rows > 0; --rows, x += channels) some_moments<1>(x, channels, point, first, second);
-  }
-
-  static void rows_gradients(const void* elements, const void* gradients, std::size_t rows,
-                             std::size_t channels, const double* mean, double* first,
-                             double* second) {
-    const T *x = static_cast<const T*>(elements), *dy = static_cast<const T*>(gradients);
-    const std::size_t together = Step::rows * channels;
-    for (; rows >= Step::rows; rows -= Step::rows, x += together, dy += together)
-      some_gradients<Step::rows>(x, dy, channels, mean, first, second);
-    for (; rows > 0; --rows, x += channels, dy += channels)
-      some_gradients<1>(x, dy, channels, mean, first, second);
-  }
-
-  static void elements(const void* from, std::size_t stride, std::size_t count, double* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = widen(static_cast<const T*>(from)[i * stride]);
+    std::size_t row = 0;
+    for (; row + Step::rows <= rows; row += Step::rows)
+      some_rows<Step::rows>(x, dy, row * channels, channels, points, first, second);
+    for (; row < rows; ++row) some_rows<1>(x, dy, row * channels, channels, points, first, second);
   }
 
  private:
+  RONDO_INLINE static void take(Step& sums, const T* x, const T* dy, std::size_t i,
+                                const Value& point) {
+    const Value value = Step::read(x + i);
+    sums.template take<backward>(value, backward ? Step::read(dy + i) : value, point);
+  }
+  RONDO_INLINE static void take(Pair<double>& sums, const T* x, const T* dy, std::size_t i,
+                                double point) {
+    sums.take<backward>(widen(x[i]), backward ? widen(dy[i]) : 0, point);
+  }
+
   // Two chains of additions, so that one does not wait for the other.
   template <class Many, class One>
   RONDO_INLINE static void over_run(std::size_t count, double& first, double& second, Many many,
@@ -193,35 +168,18 @@ struct Sums {
   }
 
   template <std::size_t Rows>
-  static void some_moments(const T* x, std::size_t channels, const double* point, double* first,
-                           double* second) {
+  static void some_rows(const T* x, const T* dy, std::size_t from, std::size_t channels,
+                        const double* points, double* first, double* second) {
     over_channels(
         channels, first, second,
         [&](Step& sums, std::size_t c) {
-          const Value at = Step::points(point + c);
+          const Value at = Step::points(points + c);
           for (std::size_t row = 0; row < Rows; ++row)
-            sums.moments(Step::read(x + row * channels + c), at);
+            take(sums, x, dy, from + row * channels + c, at);
         },
         [&](Pair<double>& sums, std::size_t c) {
           for (std::size_t row = 0; row < Rows; ++row)
-            sums.moments(widen(x[row * channels + c]), point[c]);
-        });
-  }
-
-  template <std::size_t Rows>
-  static void some_gradients(const T* x, const T* dy, std::size_t channels, const double* mean,
-                             double* first, double* second) {
-    over_channels(
-        channels, first, second,
-        [&](Step& sums, std::size_t c) {
-          const Value at = Step::points(mean + c);
-          for (std::size_t row = 0; row < Rows; ++row)
-            sums.gradients(Step::read(x + row * channels + c), Step::read(dy + row * channels + c),
-                           at);
-        },
-        [&](Pair<double>& sums, std::size_t c) {
-          for (std::size_t row = 0; row < Rows; ++row)
-            sums.gradients(widen(x[row * channels + c]), widen(dy[row * channels + c]), mean[c]);
+            take(sums, x, dy, from + row * channels + c, points[c]);
         });
   }
 

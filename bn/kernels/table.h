@@ -24,26 +24,28 @@ struct Coefficients {
   const void* gradient_center = nullptr;  // backward only
 };
 
-// Outputs may be the inputs. streamed: outputs are stored past the cache.
+// Adds the sums of (x - point) and (x - point)^2 to first and second; in backward those of dy and
+// dy * (x - point).
+using RunSums = void(const void* x, const void* dy, std::size_t count, double point, double& first,
+                     double& second);
+using RowsSums = void(const void* x, const void* dy, std::size_t rows, std::size_t channels,
+                      const double* points, double* first, double* second);
+// Writes y or dx, which may be an input. streamed: it is stored past the cache.
+using RunMap = void(const void* x, const void* dy, void* out, std::size_t count,
+                    const Coefficients& by_channel, std::size_t channel, bool streamed);
+using RowsMap = void(const void* x, const void* dy, void* out, std::size_t rows,
+                     std::size_t channels, const Coefficients& by_channel, bool streamed);
+
+// The loops of forward, which use no dy, or of backward.
+struct Loops {
+  RunSums* run_sums;
+  RowsSums* rows_sums;
+  RunMap* run_map;
+  RowsMap* rows_map;
+};
+
 struct Kernels {
-  // Adds the sums of (x - point) and (x - point)^2 to first and second.
-  void (*run_moments)(const void* x, std::size_t count, double point, double& first,
-                      double& second);
-  void (*rows_moments)(const void* x, std::size_t rows, std::size_t channels, const double* point,
-                       double* first, double* second);
-  // Adds the sums of dy and dy * (x - mean).
-  void (*run_gradients)(const void* x, const void* dy, std::size_t count, double mean,
-                        double& first, double& second);
-  void (*rows_gradients)(const void* x, const void* dy, std::size_t rows, std::size_t channels,
-                         const double* mean, double* first, double* second);
-  void (*run_forward)(const void* x, void* y, std::size_t count, const Coefficients& by_channel,
-                      std::size_t channel, bool streamed);
-  void (*rows_forward)(const void* x, void* y, std::size_t rows, std::size_t channels,
-                       const Coefficients& by_channel, bool streamed);
-  void (*run_backward)(const void* x, const void* dy, void* dx, std::size_t count,
-                       const Coefficients& by_channel, std::size_t channel, bool streamed);
-  void (*rows_backward)(const void* x, const void* dy, void* dx, std::size_t rows,
-                        std::size_t channels, const Coefficients& by_channel, bool streamed);
+  Loops forward, backward;
   // out[i] = element i * stride.
   void (*elements)(const void* x, std::size_t stride, std::size_t count, double* out);
   void (*fence)();  // after streamed outputs, on the same thread

@@ -86,16 +86,17 @@ void check_sums(const Case& of) {
       worst = std::max(worst, std::abs(got[i] - 1 - plain.sums[i]) / (plain.scales[i] + 1));
     CHECK(static_cast<double>(worst) <= sums_tolerance(of.type));
   };
-  of.kernels.rows_moments(xs.data(), of.rows, of.channels, point.data(), first.data(),
-                          first.data() + of.channels);
-  of.kernels.rows_gradients(xs.data(), dys.data(), of.rows, of.channels, point.data(),
-                            second.data(), second.data() + of.channels);
+  const bn::Loops &forward = of.kernels.forward, &backward = of.kernels.backward;
+  forward.rows_sums(xs.data(), nullptr, of.rows, of.channels, point.data(), first.data(),
+                    first.data() + of.channels);
+  backward.rows_sums(xs.data(), dys.data(), of.rows, of.channels, point.data(), second.data(),
+                     second.data() + of.channels);
   compare(first, moments);
   compare(second, gradients);
   if (of.channels != 1) return;
   first = second = {1, 1};
-  of.kernels.run_moments(xs.data(), of.rows, point[0], first[0], first[1]);
-  of.kernels.run_gradients(xs.data(), dys.data(), of.rows, point[0], second[0], second[1]);
+  forward.run_sums(xs.data(), nullptr, of.rows, point[0], first[0], first[1]);
+  backward.run_sums(xs.data(), dys.data(), of.rows, point[0], second[0], second[1]);
   compare(first, moments);
   compare(second, gradients);
 }
@@ -119,8 +120,9 @@ void check_maps(const Case& of, bool streamed) {
     backward.push_back((dy[i] - lines[4][c]) * lines[1][c] + d * lines[2][c] + lines[3][c]);
   }
   Elements xs(of.type, x), dys(of.type, dy), y(of.type, Numbers(of.count())), dx = y;
-  of.kernels.rows_forward(xs.data(), y.data(), of.rows, of.channels, all, streamed);
-  of.kernels.rows_backward(xs.data(), dys.data(), dx.data(), of.rows, of.channels, all, streamed);
+  of.kernels.forward.rows_map(xs.data(), nullptr, y.data(), of.rows, of.channels, all, streamed);
+  of.kernels.backward.rows_map(xs.data(), dys.data(), dx.data(), of.rows, of.channels, all,
+                               streamed);
   of.kernels.fence();
   CHECK(difference(y.values(of.kernels, of.count()), forward) <= map_tolerance(of.type));
   CHECK(difference(dx.values(of.kernels, of.count()), backward) <= map_tolerance(of.type));
@@ -128,8 +130,8 @@ void check_maps(const Case& of, bool streamed) {
   if (of.channels != 1) return;
   const std::vector<unsigned char> y_of_rows = y.bytes, dx_of_rows = dx.bytes;
   // In place.
-  of.kernels.run_backward(xs.data(), dys.data(), dys.data(), of.rows, all, 0, streamed);
-  of.kernels.run_forward(xs.data(), xs.data(), of.rows, all, 0, streamed);
+  of.kernels.backward.run_map(xs.data(), dys.data(), dys.data(), of.rows, all, 0, streamed);
+  of.kernels.forward.run_map(xs.data(), nullptr, xs.data(), of.rows, all, 0, streamed);
   of.kernels.fence();
   CHECK(difference(xs.values(of.kernels, of.count()), forward) <= map_tolerance(of.type));
   CHECK(difference(dys.values(of.kernels, of.count()), backward) <= map_tolerance(of.type));
@@ -175,7 +177,7 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
       const float zero = 0, one = 1;
       const bn::Coefficients identity{&zero, &one, &zero, &zero, &zero};
-      kernels.run_forward(all.data(), out.data(), all.size(), identity, 0, false);
+      kernels.forward.run_map(all.data(), nullptr, out.data(), all.size(), identity, 0, false);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
         const unsigned exponent = type == DType::f16 ? 0x7c00u : 0x7f80u,
@@ -191,7 +193,7 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       // A scale of 1 + 2^-12 puts results between two values.
       const float scale = 1 + 0x1p-12F;
       const bn::Coefficients rounding{&zero, &scale, &zero, &zero, &zero};
-      kernels.run_forward(all.data(), out.data(), all.size(), rounding, 0, false);
+      kernels.forward.run_map(all.data(), nullptr, out.data(), all.size(), rounding, 0, false);
       for (std::size_t i = 0; i < all.size(); ++i) {
         double value = 0;
         kernels.elements(&all[i], 1, 1, &value);
