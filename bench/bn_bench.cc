@@ -3,7 +3,7 @@
 // Measures batch norm.
 //
 //   bn_bench
-//   rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
+//   rondo run -n 4 -- bn_bench [CHANNELS]
 //
 // On one rank: forward and backward of 64 x 64 x 56 x 56 and of smaller tensors, compared with a
 // floor: plain loops that move the same bytes in the same rounds.
@@ -112,9 +112,10 @@ void measure_kernels(Communicator& communicator, TensorLayout layout, DType type
     times.read.push_back(processor_microseconds_of([&] { seen += read_all(words(x), bytes / 8); }));
     times.copy.push_back(
         processor_microseconds_of([&] { copy_all(words(x), words(y), bytes / 8); }));
-    times.forward.push_back(processor_microseconds_of([&] { layer.forward(of(x), of(y)); }));
+    BatchNormPass pass;
+    times.forward.push_back(processor_microseconds_of([&] { pass = layer.forward(of(x), of(y)); }));
     times.backward.push_back(
-        processor_microseconds_of([&] { layer.backward(of(x), of(dy), of(dx)); }));
+        processor_microseconds_of([&] { layer.backward(pass, of(x), of(dy), of(dx), {}); }));
   }
   const double read = quantile(times.read, 0.5), copy = quantile(times.copy, 0.5),
                all = static_cast<double>(bytes);
@@ -125,20 +126,11 @@ void measure_kernels(Communicator& communicator, TensorLayout layout, DType type
   print_row("backward", times, times.backward, 3, 5 * all);
 }
 
-void measure_communication(Communicator& communicator, std::size_t channels, std::size_t together) {
-  std::vector<SyncBatchNorm> owned;
-  std::vector<SyncBatchNorm*> layers;
-  std::vector<std::vector<float>> memory;
-  std::vector<Activations> views;
-  owned.reserve(together);
-  memory.reserve(together);
-  for (std::size_t i = 0; i < together; ++i) {
-    owned.emplace_back(communicator, channels, BatchNormOptions{.name = fmt::format("bn{}", i)});
-    layers.push_back(&owned.back());
-    memory.emplace_back(2 * channels, static_cast<float>(communicator.rank()));
-    views.push_back({memory.back().data(), 2, 1});
-  }
-  const std::size_t elements = together * (7 + 2 * channels);
+void measure_communication(Communicator& communicator, std::size_t channels) {
+  SyncBatchNorm layer(communicator, channels, {.name = "bn"});
+  std::vector<float> in(2 * channels, static_cast<float>(communicator.rank())), out = in;
+  const Activations x{in.data(), 2, 1}, y{out.data(), 2, 1};
+  const std::size_t elements = 25 + 2 * channels;
   Memory payload = communicator.allocate(elements * sizeof(double));
   const Buffer buffer{payload.data(), elements, DType::f64};
   OpOptions urgent;
@@ -146,14 +138,9 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
   std::vector<double> plain, forward, backward;
   for (int round = 0; round < 3000; ++round) {
     communicator.barrier().wait();
-    const double there = microseconds_of([&] {
-      SyncBatchNorm::begin_forward(layers, views);
-      SyncBatchNorm::end_forward(layers, views);
-    });
-    const double back = microseconds_of([&] {
-      SyncBatchNorm::begin_backward(layers, views, views);
-      SyncBatchNorm::end_backward(layers, views);
-    });
+    BatchNormPass pass;
+    const double there = microseconds_of([&] { pass = layer.forward(x, y); });
+    const double back = microseconds_of([&] { layer.backward(pass, x, y, y, {}); });
     communicator.barrier().wait();
     const double bare = microseconds_of(
         [&] { communicator.all_reduce(buffer, buffer, ReduceOp::sum, urgent).wait(); });
@@ -163,9 +150,8 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
     backward.push_back(back);
   }
   if (communicator.rank() != 0) return;
-  fmt::print("{} ranks, {} channels, {} in one call ({}): microseconds from begin to end\n",
-             communicator.size(), channels, together,
-             communicator.describe(Collective::all_reduce, elements, DType::f64));
+  fmt::print("{} ranks, {} channels ({}): microseconds from begin to end\n", communicator.size(),
+             channels, communicator.describe(Collective::all_reduce, elements, DType::f64));
   for (const auto& [name, times] : {std::pair("all_reduce", &plain), std::pair("forward", &forward),
                                     std::pair("backward", &backward)})
     fmt::print("  {:<10} p50 {:7.1f}  p90 {:7.1f}  p99 {:7.1f}\n", name, quantile(*times, 0.5),
@@ -178,8 +164,7 @@ int main(int argc, char** argv) {
   try {
     Communicator communicator = Communicator::connect();
     if (communicator.size() > 1 || argc > 1) {
-      measure_communication(communicator, argc > 1 ? std::stoul(argv[1]) : 256,
-                            argc > 2 ? std::stoul(argv[2]) : 1);
+      measure_communication(communicator, argc > 1 ? std::stoul(argv[1]) : 256);
       return 0;
     }
     fmt::print(

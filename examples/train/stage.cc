@@ -79,7 +79,7 @@ const std::vector<T>& Stage<T>::forward(const T* x, std::size_t samples, bool tr
   if (!norm_)
     add_bias(samples);
   else if (training)
-    norm_->forward(activations(raw_, samples), activations(out_, samples));
+    pass_ = norm_->forward(activations(raw_, samples), activations(out_, samples));
   else
     norm_->evaluate(activations(raw_, samples), activations(out_, samples));
   for (T& value : out_) value = rounded_relu(value);
@@ -90,8 +90,9 @@ template <class T>
 void Stage<T>::backward_norm(std::vector<T>& dy, std::size_t samples,
                              rondo::GradientBuckets& buckets) {
   if (norm_) {
-    norm_->bind_gradients(buckets.gradient(first_ + 1), buckets.gradient(first_ + 2));
-    norm_->backward(activations(raw_, samples), activations(dy, samples), activations(dy, samples));
+    norm_->backward(pass_, activations(raw_, samples), activations(dy, samples),
+                    activations(dy, samples),
+                    {buckets.gradient(first_ + 1), buckets.gradient(first_ + 2), true});
     buckets.ready(first_ + 2);
   } else {
     T* const gradient = static_cast<T*>(buckets.gradient(first_ + 1).data);

@@ -48,7 +48,8 @@ class Stage {
   Convolution<T> convolution_;
   std::optional<rondo::SyncBatchNorm> norm_;
   std::vector<T> bias_;
-  std::vector<T> raw_, out_;  // outputs of the convolution and of the stage
+  std::vector<T> raw_, out_;   // outputs of the convolution and of the stage
+  rondo::BatchNormPass pass_;  // of norm_, for backward
   std::size_t first_ = 0;
 };
 

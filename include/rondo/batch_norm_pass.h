@@ -11,15 +11,15 @@
 
 namespace rondo {
 
-namespace bn {
+namespace layer {
 class PassPool;
 struct PassRecord;
-}  // namespace bn
+}  // namespace layer
 
-// What the backward pass of one forward pass needs: mean and variance, gamma as it was, a hash of
-// x, the shape, and the number of the pass. x itself stays with the caller. From
-// SyncBatchNorm::take_pass() and evaluate_pass(). It may be used for several backward passes, or
-// for none.
+// Keeps what the backward pass of one forward pass needs: mean and variance, gamma as it was, a
+// hash of x, the shape, and the number of the pass. x itself stays with the caller.
+// SyncBatchNorm::forward() and end_forward() return it. It may be used for several backward passes,
+// or for none.
 //
 // It holds four arrays of [channels] f64, which go back to the layer: once a layer has made as many
 // passes as are alive at a time, it allocates no more. A pass may outlive its layer and its
@@ -28,8 +28,8 @@ struct PassRecord;
 class RONDO_API BatchNormPass {
  public:
   BatchNormPass() noexcept;  // empty
-  BatchNormPass(std::shared_ptr<bn::PassPool> pool,
-                std::unique_ptr<bn::PassRecord> record) noexcept;
+  BatchNormPass(std::shared_ptr<layer::PassPool> pool,
+                std::unique_ptr<layer::PassRecord> record) noexcept;
   BatchNormPass(BatchNormPass&& other) noexcept;
   BatchNormPass& operator=(BatchNormPass&& other) noexcept;
   ~BatchNormPass();
@@ -37,12 +37,12 @@ class RONDO_API BatchNormPass {
   explicit operator bool() const noexcept { return record_ != nullptr; }
 
   // For the library.
-  const bn::PassRecord* record() const noexcept { return record_.get(); }
-  const bn::PassPool* pool() const noexcept { return pool_.get(); }
+  const layer::PassRecord* record() const noexcept { return record_.get(); }
+  const layer::PassPool* pool() const noexcept { return pool_.get(); }
 
  private:
-  std::shared_ptr<bn::PassPool> pool_;  // shared: passes and their layer end in any order
-  std::unique_ptr<bn::PassRecord> record_;
+  std::shared_ptr<layer::PassPool> pool_;  // shared: passes and their layer end in any order
+  std::unique_ptr<layer::PassRecord> record_;
 };
 
 // Where one backward pass puts the gradients of gamma and beta, which are those of this rank's

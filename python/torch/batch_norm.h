@@ -229,14 +229,14 @@ class Norm {
       if (mean) (*layer)->bind_statistics(buffer(statistics.mean), buffer(statistics.variance));
       (*layer)->set_batches(batches);
       (*layer)->set_stream(stream.handle());
-      (*layer)->forward(view, output.view());
+      BatchNormPass made = (*layer)->forward(view, output.view());
       // On a GPU the count of all ranks comes later.
       const std::uint64_t count = stream ? 2 : (*layer)->count();
       if (count > 0) statistics.finish(count == 1);
       TORCH_CHECK_VALUE(count != 1, "Expected more than 1 value per channel when training: ", who_,
                         " has an input of size ", x.sizes(),
                         ", and all ranks together have one value");
-      if (keeps) pass = NormPass::make(layer, (*layer)->take_pass());
+      if (keeps) pass = NormPass::make(layer, std::move(made));
     });
     if (!pass) return {output.tensor(), {}, nullptr, std::nullopt};
     return {output.tensor(), input.tensor(), pass, NormPass::token(pass)};
@@ -280,18 +280,16 @@ class Norm {
     const auto found = std::ranges::find_if(layers_, [&](const auto& one) {
       return (*one)->options().type == options.type && (*one)->options().device == options.device;
     });
-    const int threads = std::clamp(at::get_num_threads(), 1, 1024);
-    const auto deadline = limited(options_->timeout);
+    options.threads = std::clamp(at::get_num_threads(), 1, 1024);
+    options.deadline = limited(options_->timeout);
     if (found != layers_.end() && fits(**found, channels, options)) {
       NormLayer& layer = **found;
-      if (layer->options().momentum != options.momentum) layer->set_momentum(options.momentum);
-      if (layer->options().threads != threads) layer->set_threads(threads);
-      if (layer->options().deadline != deadline) layer->set_deadline(deadline);
+      const BatchNormOptions& has = layer->options();
+      options.name = has.name;
+      if (options != has) layer->set_options(options);
       return *found;
     }
     options.name = session_->norms().fresh_name(name_);
-    options.threads = threads;
-    options.deadline = deadline;
     auto layer = std::make_shared<NormLayer>(
         session_, std::make_unique<SyncBatchNorm>(communicator, channels, options));
     if (found != layers_.end())

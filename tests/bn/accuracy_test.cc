@@ -4,9 +4,9 @@
 // digits.
 #include <numeric>
 
-#include "bn/merge.h"
-#include "bn/passes.h"
+#include "bn/layer/passes.h"
 #include "bn/places.h"
+#include "bn/statistics/moments.h"
 
 namespace rondo::testing {
 namespace {
@@ -58,23 +58,22 @@ struct Exact {
 };
 
 // Adds over ranks like a chain: each sum is rounded.
-bool merge(const std::vector<bn::LocalMoments>& locals, bn::GlobalMoments& global) {
+bool merge(const std::vector<statistics::LocalMoments>& locals, statistics::GlobalMoments& global) {
   double count = 0;
   Numbers sums(2), own(2);
-  for (const bn::LocalMoments& local : locals) {
-    bn::put_sums(local, global.point, std::span(own).first(1), std::span(own).last(1));
+  for (const statistics::LocalMoments& local : locals) {
+    statistics::put_sums(local, global.point, own);
     count += local.count;
     for (std::size_t i = 0; i < 2; ++i) sums[i] += own[i];
   }
-  return bn::take_sums(global, count, std::span<const double>(sums).first(1),
-                       std::span<const double>(sums).last(1));
+  return statistics::take_sums(global, count, sums);
 }
 
-bn::LocalMoments local_moments(const Numbers& values, DType type) {
-  bn::Pool pool;
-  bn::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
+statistics::LocalMoments local_moments(const Numbers& values, DType type) {
+  layer::Pool pool;
+  layer::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
   Tensor x(type, TensorLayout::nchw, Batch{1, 1, values.size(), values}, 0, 1);
-  bn::LocalMoments local(1);
+  statistics::LocalMoments local(1);
   passes.moments({x.view().data, values.empty() ? 0 : 1u, values.size()}, local, {});
   return local;
 }
@@ -86,42 +85,21 @@ TEST_CASE("variance merged over 256 ranks keeps its digits") {
         continue;  // not representable
       const std::vector<Numbers> ranks = draw_ranks(row, type, 256, 300);
       const Exact exact(ranks);
-      std::vector<bn::LocalMoments> locals;
+      std::vector<statistics::LocalMoments> locals;
       for (const Numbers& rank : ranks) locals.push_back(local_moments(rank, type));
-      bn::GlobalMoments global(1);
+      statistics::GlobalMoments global(1);
       const bool near = merge(locals, global);
       INFO("mean " << row.mean << ", deviation " << row.deviation << ' ' << name_of(type));
       CHECK(near == (std::abs(row.mean) < 16 * row.deviation));
       if (!near) CHECK(merge(locals, global));
       CHECK(exact.error_of(global.variance(0)) <= most);
       CHECK(std::abs(static_cast<double>((static_cast<long double>(global.mean[0]) - exact.mean) +
-                                         global.mean_rest[0])) <= 1e-12 * row.deviation + 1e-20);
+                                         global.rest[0])) <= 1e-12 * row.deviation + 1e-20);
       // The next step merges about the point where this one ended.
       CHECK(merge(locals, global));
       CHECK(exact.error_of(global.variance(0)) <= most);
     }
   }
-}
-
-TEST_CASE("variance over communicators keeps its digits, in the first step and later", "[places]") {
-  const Place place = each_place();
-  for (const std::size_t size : {1, 3, 8})
-    for (const Hard& row : rows) {
-      const std::vector<Numbers> all = draw_ranks(row, DType::f64, size, 500);
-      const Exact exact(all);
-      run_on(place, static_cast<int>(size), "variance", [&](Rank& rank) {
-        const Numbers& mine = all[static_cast<std::size_t>(rank.number)];
-        const Batch whole{mine.size(), 1, 1, mine};
-        const Step step(rank, DType::f64, whole, whole, {0, mine.size()});
-        SyncBatchNorm layer = rank.layer(1, {.name = "bn", .type = DType::f64});
-        for (int number = 0; number < 3; ++number) {
-          step.forward(layer);
-          const double error = exact.error_of(rank.values(layer.variance_buffer())[0]);
-          expect(error <= most, fmt::format("mean {}, deviation {}, step {}: {}", row.mean,
-                                            row.deviation, number, error));
-        }
-      });
-    }
 }
 
 TEST_CASE("hard numbers, and a mean that jumps", "[places]") {
@@ -139,20 +117,20 @@ TEST_CASE("hard numbers, and a mean that jumps", "[places]") {
           x.values.push_back(mean + deviations[i / spatial % channels] * normal(seed, i));
         x = stored(x, type);
         Step step(rank, type, x, dy, rank.number == 0 ? Share{0, 2} : Share{2, 4});
+        Gradients gradients(rank, channels);
         step.forward(layer);
-        step.backward(layer);
+        step.backward(layer, gradients.here());
         if (!exact) return rank.settle();
         const Reference wanted(x, stored(dy, type), Numbers(channels, 1), Numbers(channels), 1e-5);
-        const auto near = [&](const Buffer& got, const Numbers& right, const Numbers& scales,
+        const auto near = [&](const Numbers& got, const Numbers& right, const Numbers& scales,
                               double most_apart, const std::string& what) {
-          const double apart = difference_of_scales(rank.values(got), right, scales);
+          const double apart = difference_of_scales(got, right, scales);
           expect(apart <= most_apart, fmt::format("{}: {} apart, mean {}", what, apart, mean));
         };
-        near(layer.variance_buffer(), wanted.variance, wanted.variance, 1e-12, "variance");
-        near(layer.mean_buffer(), wanted.mean, wanted.mean, 1e-12, "mean");
-        near(layer.gamma_gradient_sum_buffer(), wanted.dgamma, wanted.dgamma_scale, 3e-12,
-             "dgamma");
-        near(layer.beta_gradient_sum_buffer(), wanted.dbeta, wanted.dbeta_scale, 3e-12, "dbeta");
+        near(rank.values(layer.variance()), wanted.variance, wanted.variance, 1e-12, "variance");
+        near(rank.values(layer.mean()), wanted.mean, wanted.mean, 1e-12, "mean");
+        near(gradients.sum(gradients.gamma), wanted.dgamma, wanted.dgamma_scale, 3e-12, "dgamma");
+        near(gradients.sum(gradients.beta), wanted.dbeta, wanted.dbeta_scale, 3e-12, "dbeta");
         step.y.expect_near(wanted.y, allowed, "y");
         step.dx.expect_near(wanted.dx, allowed, "dx");
       };
@@ -183,12 +161,12 @@ TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
               ? 0
               : (batch.values[0] + batch.values[1] + moved * (batch.values[0] - batch.values[1])) /
                     2;
-      bn::Pool pool;
-      bn::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
+      layer::Pool pool;
+      layer::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
       Tensor x(type, TensorLayout::nchw, batch, 0, 1);
-      bn::LocalMoments local(1);
+      statistics::LocalMoments local(1);
       passes.moments({x.view().data, 1, values.size()}, local, {&point, 1});
-      bn::GlobalMoments global(1);
+      statistics::GlobalMoments global(1);
       if (!merge({local}, global)) merge({local}, global);
       worst = std::max(worst, Exact({batch.values}).error_of(global.variance(0)));
     }
@@ -223,8 +201,7 @@ TEST_CASE("the point of the sums may be anywhere", "[places]") {
         rank.assign(layer.point(), point);
         Step step(rank, type, x, x, shares[rank.number], layout);
         step.forward(layer);
-        const Numbers mean = rank.values(layer.mean_buffer()),
-                      variance = rank.values(layer.variance_buffer());
+        const Numbers mean = rank.values(layer.mean()), variance = rank.values(layer.variance());
         for (std::size_t c = 0; c < channels; ++c) {
           const double error = std::abs(variance[c] - wanted.variance[c]);
           expect(error <= 1e-12 * wanted.variance[c] + 1e-25 &&
@@ -260,8 +237,8 @@ TEST_CASE("a far first element, constant channels, NaN and infinity do no harm",
       step.forward(layer);
       // About the point of the step before, second sums are not needed.
       expect(rank.c.statistics().operations - before == (round == 0 ? 2u : 1u), "collectives");
-      const Numbers variance = rank.values(layer.variance_buffer()),
-                    mean = rank.values(layer.mean_buffer()), point = rank.values(layer.point());
+      const Numbers variance = rank.values(layer.variance()), mean = rank.values(layer.mean()),
+                    point = rank.values(layer.point());
       Batch y = x;
       step.y.read().unpack(y, 0);
       expect(exact.error_of(variance[0]) <= 1e-12, "far first element");
@@ -317,12 +294,12 @@ TEST_CASE("the mean and its rest are exact, however far the mean is from the poi
   // Each sum has 54 binary digits, one more than a double.
   const auto [point, away] = GENERATE(table<double, double>(
       {{0x1.99999ap-4, 1e8 + 1}, {1e8 + 1, 0x1.99999ap-4}, {-0x1.99999ap-4, 1e8 + 1}}));
-  bn::GlobalMoments global(1);
+  statistics::GlobalMoments global(1);
   global.point[0] = point;
-  const double s1[] = {away}, s2[] = {away * away};
-  bn::take_sums(global, 1, s1, s2);
-  CHECK(global.mean_rest[0] != 0);
-  CHECK(static_cast<long double>(global.mean[0]) + static_cast<long double>(global.mean_rest[0]) ==
+  const double sums[] = {away, away * away};
+  statistics::take_sums(global, 1, sums);
+  CHECK(global.rest[0] != 0);
+  CHECK(static_cast<long double>(global.mean[0]) + static_cast<long double>(global.rest[0]) ==
         static_cast<long double>(point) + static_cast<long double>(away));
 }
 

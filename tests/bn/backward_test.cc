@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backward passes: x must be that of the forward pass, and gradients may have a mean far from 0.
+// Backward passes: x must be that of the forward pass, and lie in memory as it did; gradients may
+// have a mean far from 0. Those without dx have no collective, and ranks that do not agree on that
+// are told.
 #include <utility>
 
 #include "bn/places.h"
@@ -21,14 +23,15 @@ TEST_CASE("backward with the x of another forward pass is refused") {
         Tensor one = tensor(1), two = tensor(2), out = one;
         SyncBatchNorm layer(c, channels, {.name = "bn", .type = type});
         layer.forward(one.view(), out.view());
-        layer.forward(two.view(), out.view());
-        refused(fmt::format("rank {}: batch norm layer bn: x is not what the last forward pass was "
-                            "given; keep x unchanged until backward",
-                            rank),
-                [&] { layer.begin_backward(one.view(), out.view()); });
+        const BatchNormPass pass = layer.forward(two.view(), out.view());
+        refused(
+            fmt::format("rank {}: batch norm layer bn: x is not what the forward pass of step 2 "
+                        "was given; keep x unchanged until backward",
+                        rank),
+            [&] { layer.begin_backward(pass, one.view(), out.view()); });
         // The refusal changed nothing: the right x is accepted, at any address.
         Tensor elsewhere = two;
-        layer.backward(elsewhere.view(), out.view(), out.view());
+        layer.backward(pass, elsewhere.view(), out.view(), out.view(), {});
       });
     }
   }
@@ -41,14 +44,14 @@ TEST_CASE("backward with an x whose first or last element has changed is refused
     std::vector<float> x(spatial, 1), y(spatial);
     x[0] = 2;
     const Activations in{x.data(), 1, spatial}, out{y.data(), 1, spatial};
-    layer.forward(in, out);
+    const BatchNormPass pass = layer.forward(in, out);
     for (float* const element : {x.data(), x.data() + spatial - 1}) {
       const float was = std::exchange(*element, 3.0f);
-      refused("x is not what the last forward pass was given",
-              [&] { layer.begin_backward(in, out); });
+      refused("x is not what the forward pass of step 1 was given",
+              [&] { layer.begin_backward(pass, in, out); });
       *element = was;
     }
-    layer.backward(in, out, out);
+    layer.backward(pass, in, out, out, {});
   });
 }
 
@@ -59,20 +62,20 @@ TEST_CASE("backward after a forward pass in place is refused, and right with a c
       const Batch batch = draw_batch(4, 3, 700, 3);
       Tensor x(type, TensorLayout::nchw, batch, static_cast<std::size_t>(rank) * 2, 2), kept = x,
                                                                                         dy = x;
-      layer.forward(x.view(), x.view());
+      const BatchNormPass pass = layer.forward(x.view(), x.view());
       refused("that pass wrote its output over it",
-              [&] { layer.begin_backward(x.view(), dy.view()); });
-      layer.backward(kept.view(), dy.view(), x.view());
+              [&] { layer.begin_backward(pass, x.view(), dy.view()); });
+      layer.backward(pass, kept.view(), dy.view(), x.view(), {});
     }
   });
 }
 
-TEST_CASE("an x with numbers that are none is known again") {
+TEST_CASE("an x with NaN is known again") {
   run_on_processor(1, "nan", [](Communicator& c, int) {
     SyncBatchNorm layer(c, 1, {.name = "bn"});
     std::vector<float> x{1, NAN, 3, -0.0F}, y(4);
-    layer.forward({x.data(), 4, 1}, {y.data(), 4, 1});
-    layer.backward({x.data(), 4, 1}, {y.data(), 4, 1}, {y.data(), 4, 1});
+    const Activations in{x.data(), 4, 1}, out{y.data(), 4, 1};
+    layer.backward(layer.forward(in, out), in, out, out, {});
   });
 }
 
@@ -98,6 +101,132 @@ TEST_CASE("gradients with a large mean cost dx no digits", "[places]") {
     step.forward(layer);
     step.backward(layer);
     step.dx.expect_near(wanted.dx, tolerance, fmt::format("dx, {}", name_of(type)));
+  });
+}
+
+constexpr std::size_t alone_channels = 3, alone_spatial = 4;
+constexpr DType alone_types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
+const Numbers alone_gamma{0.5, -1.5, 2}, alone_beta{1, 0, -0.25};
+
+Batch alone_batch(std::uint64_t seed) {
+  return draw_batch(8, alone_channels, alone_spatial, seed);
+}
+Step alone_step(Rank& rank, DType type, Share share) {
+  return {rank, type, alone_batch(1), alone_batch(2), share};
+}
+SyncBatchNorm alone_layer(Rank& rank, const BatchNormOptions& options) {
+  SyncBatchNorm layer = rank.layer(alone_channels, options);
+  rank.assign(layer.gamma(), alone_gamma);
+  rank.assign(layer.beta(), alone_beta);
+  return layer;
+}
+
+TEST_CASE("backward without dx has the gradients of parameters and no collective", "[places]") {
+  run_on(each_place(), 3, "no dx", [](Rank& rank) {
+    for (const DType type : alone_types) {
+      SyncBatchNorm layer = alone_layer(rank, {.name = "bn", .type = type});
+      const Step step = alone_step(rank, type, uneven(rank.number));
+      Gradients with(rank, alone_channels), without(rank, alone_channels),
+          half(rank, alone_channels);
+      step.forward(layer);
+      const auto operations = [&] { return rank.c.statistics().operations; };
+      const std::uint64_t before = operations();
+      layer.backward_parameters(step.pass, step.x.view(), step.dy.view(), without.here());
+      expect(operations() == before, "collectives");
+      step.backward(layer, with.here());
+      expect(operations() == before + 1, "one collective");
+      expect(without.are(with.gamma.values(), with.beta.values()), "gradients");
+      expect(rank.number != 1 || with.gamma.values() == Numbers(alone_channels), "no samples");
+      // Only one of the two is wanted.
+      layer.backward_parameters(step.pass, step.x.view(), step.dy.view(), {{}, half.beta.buffer()});
+      expect(half.are(Numbers(alone_channels, 7.0), with.beta.values()), "half");
+    }
+  });
+}
+
+TEST_CASE("a rank that leaves dx out where the others do not is named in its next call") {
+  run_on(Place::processor, 3, "dx differs", [](Rank& rank) {
+    SyncBatchNorm first = alone_layer(rank, {.name = "bn1"}),
+                  second = alone_layer(rank, {.name = "bn2"});
+    const Step one = alone_step(rank, DType::f32, uneven(rank.number)),
+               two = alone_step(rank, DType::f32, uneven(rank.number));
+    one.forward(first);
+    two.forward(second);
+    refused(Errc::mismatch,
+            "rank 2 at layer bn1 backward step 1 (it ran a local backward of bn2 since it last "
+            "trained); ranks 0, 1 at layer bn2 backward step 1",
+            [&] {
+              if (rank.number == 2)
+                second.backward_parameters(two.pass, two.x.view(), two.dy.view(), {});
+              else
+                two.backward(second);
+              one.backward(first);
+            });
+  });
+}
+
+TEST_CASE("a rank that leaves dx out and makes no further call is named by the deadline") {
+  run_on(Place::processor, 2, "dx deadline", [](Rank& rank) {
+    SyncBatchNorm layer =
+        alone_layer(rank, {.name = "bn", .deadline = std::chrono::milliseconds{300}});
+    const Step step = alone_step(rank, DType::f32, {0, 5});
+    step.forward(layer);
+    if (rank.number == 1) {
+      layer.backward_parameters(step.pass, step.x.view(), step.dy.view(), {});
+      return wait_until_others_fail(rank.c);
+    }
+    const std::string message = message_of(Errc::deadline_exceeded, [&] { step.backward(layer); });
+    expect_parts(message, {"bwd 1 bn", "rank 1"});
+  });
+}
+
+TEST_CASE("where no rank has samples gradients are written as 0", "[places]") {
+  run_on(each_place(), 3, "no samples", [](Rank& rank) {
+    SyncBatchNorm layer = alone_layer(rank, {.name = "bn", .type = DType::f64});
+    for (const bool with_dx : {true, false}) {
+      Gradients gradients(rank, alone_channels);
+      const BatchNormPass pass = layer.forward({}, {});
+      if (with_dx)
+        layer.backward(pass, {}, {}, {}, gradients.here());
+      else
+        layer.backward_parameters(pass, {}, {}, gradients.here());
+      expect(gradients.are(Numbers(alone_channels), Numbers(alone_channels)), "gradients");
+    }
+    // On a GPU the batch is counted until the sums are checked, later.
+    expect(rank.on || layer.batches() == 0, "batches");
+  });
+}
+
+// Each rank has a layout of its own, which need not be that of the options.
+TEST_CASE("ranks may have different layouts; all activations of a pass have one", "[places]") {
+  constexpr std::size_t channels = 6;
+  const Batch whole_x = draw_batch(6, channels, 5, 1), whole_dy = draw_batch(6, channels, 5, 2);
+  const Reference wanted(whole_x, whole_dy, Numbers(channels, 1.0), Numbers(channels), 1e-5);
+  run_on(each_place(), 2, "layouts", [&](Rank& rank) {
+    constexpr TensorLayout layouts[] = {TensorLayout::nhwc, TensorLayout::nchw};
+    const auto number = static_cast<std::size_t>(rank.number);
+    Step step(rank, DType::f64, whole_x, whole_dy, {2 * number, 2 * number + 2}, layouts[number]);
+    const auto with = [](Placed& tensor, TensorLayout layout) {
+      Activations view = tensor.view();
+      view.layout = layout;
+      return view;
+    };
+    const auto mine = [&](Placed& tensor) { return with(tensor, layouts[number]); };
+    const auto other = [&](Placed& tensor) { return with(tensor, layouts[1 - number]); };
+    const Activations x = mine(step.x), dy = mine(step.dy), y = mine(step.y), dx = mine(step.dx);
+    SyncBatchNorm layer = rank.layer(channels, {.name = "bn", .type = DType::f64});
+    layer.begin_forward(x);
+    refused("layer bn: y is ", [&] { layer.end_forward(other(step.y)); });
+    const BatchNormPass pass = layer.end_forward(y);
+    step.y.expect_near(wanted.y, 1e-12, "y");
+    refused("layer bn: x is ", [&] { layer.begin_backward(pass, other(step.x), dy); });
+    refused("layer bn: dy is ", [&] { layer.begin_backward(pass, x, other(step.dy)); });
+    layer.begin_backward(pass, x, dy);
+    refused("layer bn: dx is ", [&] { layer.end_backward(other(step.dx), {}); });
+    layer.end_backward(dx, {});
+    step.dx.expect_near(wanted.dx, 1e-12, "dx");
+    refused("the layout of x is neither",
+            [&] { layer.begin_forward(with(step.x, static_cast<TensorLayout>(7))); });
   });
 }
 

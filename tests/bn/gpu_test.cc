@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests what only layers on GPUs do: streams, mismatches that are found later, fused additions and
-// ReLUs, memory of a GPU that is refused, and GPUs that fail.
+// Tests what only layers on GPUs do: streams, mismatches that are found later, memory of a GPU that
+// is refused, and GPUs that fail.
 #include <functional>
 
 #include "bn/places.h"
@@ -76,7 +76,7 @@ TEST_CASE("bn on a GPU: the stream orders both ends, also when it changes", "[gp
       layer.set_stream(stream.get());
       step.forward(layer);
       on_stream(gpu.driver().copy_to_host, out.data(), address_of(step.y));
-      layer.backward(step.x.view(), step.y.view(), step.dx.view());
+      layer.backward(step.pass, step.x.view(), step.y.view(), step.dx.view(), {});
       settle(*rank.on, stream);
       const Reference wanted = gpu_reference(batch, batch);
       step.y.expect_near(wanted.y, 1e-5, "y");
@@ -95,49 +95,28 @@ TEST_CASE("bn on a GPU: an evaluation on another stream in the middle of a pass"
     const device::Stream &one = *rank.stream, other(rank.on->gpu());
     Placed x = part(rank, gpu_batch(2, 1)), y = part(rank, gpu_batch(2, 1)),
            wanted = part(rank, gpu_batch(2, 1)), evaluated = part(rank, gpu_batch(2, 1));
-    for (int i = 0; i < 3; ++i) layer.forward(x.view(), y.view());
+    BatchNormPass pass;
+    for (int i = 0; i < 3; ++i) pass = layer.forward(x.view(), y.view());
     layer.evaluate(x.view(), wanted.view());
     x.set(gpu_batch(2, 2));
     layer.evaluate(x.view(), wanted.view());
     rank.settle();
     for (const bool backward : {false, true}) {
       layer.set_stream(one.get());
-      backward ? layer.begin_backward(x.view(), y.view()) : layer.begin_forward(x.view());
+      backward ? layer.begin_backward(pass, x.view(), y.view()) : layer.begin_forward(x.view());
       fake.hold(other.get());
       layer.set_stream(other.get());
       layer.evaluate(x.view(), evaluated.view());
-      backward ? layer.end_backward(y.view()) : layer.end_forward(y.view());
+      if (backward)
+        layer.end_backward(y.view(), {});
+      else
+        pass = layer.end_forward(y.view());
       // Without the order this stream ends first.
       expect(!ended(rank, one), "the streams are not ordered");
       fake.let_go(other.get());
       settle(*rank.on, other);
       expect(backward || wanted.bytes() == evaluated.bytes(), "other values");
     }
-    rank.settle();
-  });
-}
-
-TEST_CASE("bn on a GPU: an addition and a ReLU in the same pass", "[gpu]") {
-  run_on(Place::gpu, 2, "fused", [&](Rank& rank) {
-    SyncBatchNorm layer = rank.layer(gpu_channels);
-    const Batch x = gpu_batch(2, 1), z = gpu_batch(2, 2), dy = gpu_batch(2, 3);
-    Step step = gpu_step(rank, x, dy);
-    Placed on_z = part(rank, z), dz = part(rank, x);
-    Batch y = x, masked = dy;
-    y.values = gpu_reference(x, dy).y;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      y.values[i] = std::max(y.values[i] + z.values[i], 0.0);
-      if (y.values[i] == 0) masked.values[i] = 0;
-    }
-    for (int round = 0; round < 2; ++round) {
-      layer.forward(step.x.view(), step.y.view(), {.relu = true, .add = on_z.view()});
-      layer.backward(step.x.view(), step.dy.view(), step.dx.view(),
-                     {.relu = true, .add = dz.view(), .y = step.y.view()});
-      step.y.expect_near(y.values, 1e-5, "y");
-      step.dx.expect_near(gpu_reference(x, masked).dx, 1e-5, "dx");
-      dz.expect_near(masked.values, 0, "dz");
-    }
-    layer.evaluate(step.x.view(), step.y.view(), {.relu = true});
     rank.settle();
   });
 }
@@ -174,13 +153,14 @@ TEST_CASE("bn on a GPU: the message outlives the layer that it is of", "[gpu]") 
   const auto messages = messages_on_gpus(ranks(2), [&](Rank& rank) {
     std::optional<SyncBatchNorm> a(rank.layer(gpu_channels, {.name = "a"}));
     SyncBatchNorm b = rank.layer(gpu_channels, {.name = "b"});
-    const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
-    step.forward(*a);
-    step.forward(b);
-    step.forward(*a);
-    step.backward(rank.number == 0 ? *a : b);
+    const Step of_a = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1)),
+               of_b = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
+    of_a.forward(*a);
+    of_b.forward(b);
+    of_a.forward(*a);
+    rank.number == 0 ? of_a.backward(*a) : of_b.backward(b);
     a.reset();
-    step.forward(b);
+    of_b.forward(b);
   });
   for (const std::string& message : messages)
     CHECK_THAT(message, Contains("rank 0 at layer a backward step 2") &&
@@ -246,14 +226,6 @@ TEST_CASE("bn on a GPU: what is refused", "[gpu]") {
             [&] { layer.bind_parameters(host.gamma(), host.beta()); });
     refused("in host memory, not 6 f32 of a GPU",
             [&] { host.bind_parameters(layer.gamma(), layer.beta()); });
-    refused(Errc::unsupported, "it computes on the processor, where nothing is fused",
-            [&] { host.forward(h, h, {.relu = true}); });
-    layer.forward(x, y, {.relu = true});
-    refused("backward of a ReLU needs the y", [&] { layer.backward(x, y, y, {.relu = true}); });
-    SyncBatchNorm* const both[] = {&layer, &host};
-    const Activations xs[] = {x, h};
-    refused("its GPU or stream is not that of layer bn",
-            [&] { SyncBatchNorm::begin_forward(both, xs); });
     fake.capture(rank.stream->get(), true);
     refused(Errc::unsupported, "the stream is being captured into a CUDA graph",
             [&] { layer.forward(x, y); });
@@ -261,7 +233,6 @@ TEST_CASE("bn on a GPU: what is refused", "[gpu]") {
     refused("there is no GPU 7", [&] { SyncBatchNorm(rank.c, gpu_channels, {.device = 7}); });
     layer.forward(x, y);
     rank.settle();
-    expect(layer.mean().empty() && layer.gamma_gradient_sum().empty(), "spans of a layer on a GPU");
   });
 }
 
@@ -286,69 +257,6 @@ TEST_CASE("bn on a GPU: a new stream in the middle of a pass is that of the next
   });
 }
 
-TEST_CASE("bn on a GPU: outputs of a fused pass that overlap are refused", "[gpu]") {
-  run_on(Place::gpu, 1, "overlaps", [&](Rank& rank) {
-    SyncBatchNorm layer = rank.layer(gpu_channels);
-    const Step step = gpu_step(rank, gpu_batch(1, 1), gpu_batch(1, 1));
-    const Activations x = step.x.view(), y = step.y.view(), dy = step.dy.view(),
-                      dx = step.dx.view();
-    const device::DeviceMemory twice(rank.on->gpu(), 4096);
-    Activations one = x, shifted = x;
-    one.data = reinterpret_cast<void*>(twice.address());
-    shifted.data = reinterpret_cast<void*>(twice.address() + 4);
-    refused("z and y overlap in part", [&] { layer.forward(x, one, {.add = shifted}); });
-    refused("z and y overlap in part", [&] { layer.evaluate(x, one, {.add = shifted}); });
-    layer.forward(x, y, {.relu = true});
-    refused("dz and dx overlap",
-            [&] { layer.backward(x, dy, dx, {.relu = true, .add = dx, .y = y}); });
-    refused("dz overlaps the input in part",
-            [&] { layer.backward(x, one, dx, {.relu = true, .add = shifted, .y = y}); });
-    refused("dx overlaps y in part",
-            [&] { layer.backward(x, dy, one, {.relu = true, .y = shifted}); });
-    layer.backward(x, dy, dx, {.relu = true, .y = y});
-    rank.settle();
-  });
-}
-
-// A backward pass without the ReLU of its forward pass, or with one that was not there, would give
-// wrong gradients.
-TEST_CASE("bn on a GPU: a ReLU in only one of forward and backward is refused", "[gpu]") {
-  const bool forward = GENERATE(false, true);
-  run_on(Place::gpu, 2, "relu", [&](Rank& rank) {
-    SyncBatchNorm layer = rank.layer(gpu_channels, {.name = "bn"});
-    SyncBatchNorm* const list[] = {&layer};
-    const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
-    const Activations x = step.x.view(), y = step.y.view(), dy = step.dy.view(),
-                      dx = step.dx.view();
-    const BatchNormFusion relu{.relu = true, .y = y};
-    const BatchNormFusion there = forward ? relu : BatchNormFusion{},
-                          back = forward ? BatchNormFusion{} : relu;
-    const BatchNormGradients into{layer.gamma_gradient(), layer.beta_gradient(), true};
-    const auto wrong = [&](const std::string& pass, const std::function<void()>& call) {
-      refused(fmt::format("rank {}: batch norm layer bn: backward {} a ReLU, but {} was {} one: "
-                          "give both the same BatchNormFusion::relu",
-                          rank.number, forward ? "is without" : "has", pass,
-                          forward ? "with" : "without"),
-              call);
-    };
-    layer.forward(x, y, there);
-    wrong("the last forward pass", [&] { layer.backward(x, dy, dx, back); });
-    if (forward)
-      wrong("the last forward pass",
-            [&] { SyncBatchNorm::begin_backward(list, std::span(&x, 1), std::span(&dy, 1)); });
-    // Nothing has begun, so the right one goes on.
-    layer.backward(x, dy, dx, there);
-    layer.forward(x, y, there);
-    const BatchNormPass taken = layer.take_pass();
-    wrong("the forward pass of step 2", [&] { layer.backward(taken, x, dy, dx, into, back); });
-    layer.backward(taken, x, dy, dx, into, there);
-    const BatchNormPass evaluated = layer.evaluate_pass(x, y, there);
-    wrong("the evaluation", [&] { layer.backward(evaluated, x, dy, dx, into, back); });
-    layer.backward(evaluated, x, dy, dx, into, there);
-    rank.settle();
-  });
-}
-
 TEST_CASE("bn on a GPU: no function that may block, and nothing waits for a kernel", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
@@ -358,10 +266,9 @@ TEST_CASE("bn on a GPU: no function that may block, and nothing waits for a kern
     const Step step = gpu_step(rank, gpu_batch(2, 1), gpu_batch(2, 1));
     const Activations x = step.x.view(), y = step.y.view(), z = step.dy.view(), dx = step.dx.view();
     const auto run = [&] {
-      first.forward(x, y);
-      second.forward(y, z);
-      second.backward(y, x, dx);
-      first.backward(x, dx, dx);
+      const BatchNormPass one = first.forward(x, y), two = second.forward(y, z);
+      second.backward(two, y, x, dx, {});
+      first.backward(one, x, dx, dx, {});
     };
     run();
     run();

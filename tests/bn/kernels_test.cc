@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The loops of every instruction set that this processor has, compared with plain code.
-#include "bn/kernels/table.h"
+#include "bn/layer/kernels/table.h"
 
 #include <cstdlib>
 #include <string_view>
@@ -29,7 +29,7 @@ struct Elements {
     }
   }
   void* data() { return &bytes[margin * size_of(type)]; }
-  Numbers values(const bn::Kernels& kernels, std::size_t count) {
+  Numbers values(const layer::Kernels& kernels, std::size_t count) {
     Numbers result(count);
     kernels.elements(data(), 1, count, result.data());
     return result;
@@ -46,7 +46,7 @@ struct Elements {
 };
 
 struct Case {
-  const bn::Kernels& kernels;
+  const layer::Kernels& kernels;
   DType type;
   std::size_t rows, channels;
   std::size_t count() const { return rows * channels; }
@@ -86,7 +86,7 @@ void check_sums(const Case& of) {
       worst = std::max(worst, std::abs(got[i] - 1 - plain.sums[i]) / (plain.scales[i] + 1));
     CHECK(static_cast<double>(worst) <= sums_tolerance(of.type));
   };
-  const bn::Loops &forward = of.kernels.forward, &backward = of.kernels.backward;
+  const layer::Loops &forward = of.kernels.forward, &backward = of.kernels.backward;
   forward.rows_sums(xs.data(), nullptr, of.rows, of.channels, point.data(), first.data(),
                     first.data() + of.channels);
   backward.rows_sums(xs.data(), dys.data(), of.rows, of.channels, point.data(), second.data(),
@@ -110,8 +110,9 @@ void check_maps(const Case& of, bool streamed) {
     lines.push_back(coefficients(of.channels, 6 + k));
     stored_lines.emplace_back(computed, lines.back());
   }
-  const bn::Coefficients all{stored_lines[0].data(), stored_lines[1].data(), stored_lines[2].data(),
-                             stored_lines[3].data(), stored_lines[4].data()};
+  const layer::Coefficients all{stored_lines[0].data(), stored_lines[1].data(),
+                                stored_lines[2].data(), stored_lines[3].data(),
+                                stored_lines[4].data()};
   Numbers forward, backward;
   for (std::size_t i = 0; i < of.count(); ++i) {
     const std::size_t c = i % of.channels;
@@ -144,15 +145,16 @@ TEST_CASE("RONDO_ISA chooses the kernels of batch norm", "[isa]") {
   const base::Isa wanted =
       wish != nullptr && std::string_view(wish) == "scalar" ? base::Isa::scalar : base::best_isa();
   for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-    CHECK(&bn::best_kernels(type) == &bn::kernels_of(wanted, type));
-    CHECK((&bn::best_kernels(type) == &bn::scalar_kernels(type)) == (wanted == base::Isa::scalar));
+    CHECK(&layer::best_kernels(type) == &layer::kernels_of(wanted, type));
+    CHECK((&layer::best_kernels(type) == &layer::scalar_kernels(type)) ==
+          (wanted == base::Isa::scalar));
   }
 }
 
 TEST_CASE("kernels of every instruction set compute what is written plainly", "[one-thread]") {
   for (const base::Isa isa : sets_here()) {
     for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-      const bn::Kernels& kernels = bn::kernels_of(isa, type);
+      const layer::Kernels& kernels = layer::kernels_of(isa, type);
       for (const std::size_t channels : {1, 3, 8, 16, 17, 37, 64, 100}) {
         for (const std::size_t rows : {1, 3, 8, 9, 29, 700}) {
           const Case of{kernels, type, rows, channels};
@@ -172,11 +174,11 @@ TEST_CASE("kernels of every instruction set compute what is written plainly", "[
 TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction set") {
   for (const base::Isa isa : sets_here()) {
     for (const DType type : {DType::f16, DType::bf16}) {
-      const bn::Kernels& kernels = bn::kernels_of(isa, type);
+      const layer::Kernels& kernels = layer::kernels_of(isa, type);
       std::vector<std::uint16_t> all(65536), out(65536);
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
       const float zero = 0, one = 1;
-      const bn::Coefficients identity{&zero, &one, &zero, &zero, &zero};
+      const layer::Coefficients identity{&zero, &one, &zero, &zero, &zero};
       kernels.forward.run_map(all.data(), nullptr, out.data(), all.size(), identity, 0, false);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -192,7 +194,7 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       CHECK(wrong == 0);
       // A scale of 1 + 2^-12 puts results between two values.
       const float scale = 1 + 0x1p-12F;
-      const bn::Coefficients rounding{&zero, &scale, &zero, &zero, &zero};
+      const layer::Coefficients rounding{&zero, &scale, &zero, &zero, &zero};
       kernels.forward.run_map(all.data(), nullptr, out.data(), all.size(), rounding, 0, false);
       for (std::size_t i = 0; i < all.size(); ++i) {
         double value = 0;

@@ -61,13 +61,11 @@ TEST_CASE("a layer used twice in one graph has the gradients of one process", "[
         const Share share = uneven(rank.number);
         Step first(rank, type, wanted.x, wanted.x, share),
             then(rank, type, wanted.x, wanted.dy, share);
-        layer.forward(first.x.view(), then.x.view());
-        const BatchNormPass inner = layer.take_pass();
+        first.pass = layer.forward(first.x.view(), then.x.view());
         then.forward(layer);
-        const BatchNormPass outer = layer.take_pass();
         Gradients gradients(rank, pass_channels);
-        layer.backward(outer, then.x.view(), then.dy.view(), first.dy.view(), gradients.here());
-        first.backward(layer, inner, gradients.here(true));
+        layer.backward(then.pass, then.x.view(), then.dy.view(), first.dy.view(), gradients.here());
+        first.backward(layer, gradients.here(true));
         then.y.expect_near(wanted.outer.y, tolerance, "y");
         first.dy.expect_near(wanted.outer.dx, tolerance, "dh");
         first.dx.expect_near(wanted.inner.dx, tolerance, "dx");
@@ -77,8 +75,6 @@ TEST_CASE("a layer used twice in one graph has the gradients of one process", "[
                     10 * tolerance, "dbeta");
       }
       expect(layer.batches() == 6, "batches");
-      expect(rank.values(layer.gamma_gradient()) == Numbers(pass_channels),
-             "the layer's own gradients");
     });
 }
 
@@ -89,12 +85,10 @@ TEST_CASE("forward inside backward, as activation checkpoints do", "[places]") {
     Step first = pass_step(rank, wanted.x, wanted.x), then = pass_step(rank, wanted.x, wanted.dy);
     layer.forward(first.x.view(), then.x.view());  // nobody keeps this pass
     then.forward(layer);
-    const BatchNormPass outer = layer.take_pass();
     Gradients of_outer(rank, pass_channels), of_inner(rank, pass_channels);
-    layer.backward(outer, then.x.view(), then.dy.view(), first.dy.view(), of_outer.here());
+    layer.backward(then.pass, then.x.view(), then.dy.view(), first.dy.view(), of_outer.here());
     first.forward(layer);
-    const BatchNormPass inner = layer.take_pass();
-    first.backward(layer, inner, of_inner.here());
+    first.backward(layer, of_inner.here());
     first.y.expect_near(wanted.h.values, 1e-12, "h again");
     first.dx.expect_near(wanted.inner.dx, 1e-11, "dx");
     expect_near(of_inner.sum(of_inner.gamma), wanted.inner.dgamma, 1e-10, "dgamma");
@@ -106,13 +100,12 @@ TEST_CASE("forward inside backward, as activation checkpoints do", "[places]") {
   });
 }
 
-// Passes of different shapes that wait at the same time, with the simple calls in between.
+// Passes of different shapes that wait at the same time.
 TEST_CASE("passes in any order give what each alone gives", "[places]") {
   run_on(each_place(), 3, "any order", [](Rank& rank) {
     constexpr std::size_t count = 4;
     std::vector<Step> steps;
     std::vector<Reference> wanted;
-    std::vector<BatchNormPass> passes;
     SyncBatchNorm layer = pass_layer(rank);
     for (std::size_t i = 0; i < count; ++i) {
       const Batch x = draw_batch(2 * (i + 1), pass_channels, i + 2, i),
@@ -123,25 +116,18 @@ TEST_CASE("passes in any order give what each alone gives", "[places]") {
       const Share share{rank.number == lower ? 0 : i + 1, rank.number == none ? 0 : i + 1};
       steps.emplace_back(rank, DType::f64, x, dy, share);
       steps[i].forward(layer);
-      passes.push_back(layer.take_pass());
     }
-    const auto sum = [&] { return rank.values(layer.gamma_gradient_sum_buffer()); };
-    steps[0].forward(layer);
     for (const std::size_t i : {2, 0, 3, 1, 0}) {  // one of them twice
       Gradients gradients(rank, pass_channels), again(rank, pass_channels);
-      steps[i].backward(layer, passes[i], gradients.here());
+      steps[i].backward(layer, gradients.here());
       steps[i].dx.expect_near(wanted[i].dx, 1e-11, fmt::format("dx {}", i));
       expect_near(gradients.sum(gradients.gamma), wanted[i].dgamma, 1e-11,
                   fmt::format("dgamma {}", i));
       expect_near(gradients.sum(gradients.beta), wanted[i].dbeta, 1e-11,
                   fmt::format("dbeta {}", i));
-      layer.backward_parameters(passes[i], steps[i].x.view(), steps[i].dy.view(), again.here());
+      layer.backward_parameters(steps[i].pass, steps[i].x.view(), steps[i].dy.view(), again.here());
       expect(again.are(gradients.gamma.values(), gradients.beta.values()), "without dx");
-      expect_near(sum(), wanted[i].dgamma, 1e-11, "sum over ranks");
     }
-    // The last forward pass of the simple calls still waits.
-    steps[0].backward(layer);
-    expect_near(sum(), wanted[0].dgamma, 1e-11, "simple");
   });
 }
 
@@ -150,45 +136,27 @@ TEST_CASE("backward uses the gamma of its forward pass and may be repeated", "[p
     SyncBatchNorm layer = pass_layer(rank);
     Step step = pass_step(rank, pass_batch(1), pass_batch(2));
     step.forward(layer);
-    const BatchNormPass pass = layer.take_pass();
     Gradients first(rank, pass_channels), second(rank, pass_channels);
-    step.backward(layer, pass, first.here());
+    step.backward(layer, first.here());
     const auto once = step.dx.bytes();
     rank.assign(layer.gamma(), Numbers(pass_channels, 100.0));
-    step.backward(layer, pass, second.here());
+    step.backward(layer, second.here());
     expect(once == step.dx.bytes(), "dx");
     expect(first.are(second.gamma.values(), second.beta.values()), "gradients");
-  });
-}
-
-// The mean of such numbers has digits that one f64 does not hold.
-TEST_CASE("a pass keeps all digits of a large mean", "[places]") {
-  Batch x = pass_batch(1);
-  for (std::size_t i = 0; i < x.size(); ++i) x.values[i] = 1e8 + normal(9, i);
-  const Reference wanted = pass_reference(x, pass_batch(2));
-  run_on(each_place(), 3, "large mean", [&](Rank& rank) {
-    SyncBatchNorm layer = pass_layer(rank);
-    Step step = pass_step(rank, x, pass_batch(2));
-    step.forward(layer);
-    step.backward(layer, layer.take_pass(), {});
-    step.y.expect_near(wanted.y, 1e-11, "y");
-    step.dx.expect_near(wanted.dx, 1e-11, "dx");
   });
 }
 
 TEST_CASE("ranks that run backward passes in different order are named with their passes") {
   run_on(Place::processor, 3, "order", [](Rank& rank) {
     SyncBatchNorm layer = pass_layer(rank, "block.bn");
-    Step step = pass_step(rank, pass_batch(1), pass_batch(1));
-    std::vector<BatchNormPass> passes;
-    for (int i = 0; i < 2; ++i) {
-      step.forward(layer);
-      passes.push_back(layer.take_pass());
-    }
+    const Step first = pass_step(rank, pass_batch(1), pass_batch(1)),
+               second = pass_step(rank, pass_batch(1), pass_batch(1));
+    first.forward(layer);
+    second.forward(layer);
     refused(
         Errc::mismatch,
         "rank 1 at layer block.bn backward step 1; ranks 0, 2 at layer block.bn backward step 2",
-        [&] { step.backward(layer, passes[rank.number == 1 ? 0 : 1], {}); });
+        [&] { (rank.number == 1 ? first : second).backward(layer); });
   });
 }
 
@@ -202,31 +170,15 @@ TEST_CASE("a pass that is empty or does not belong to the layer is refused") {
     const auto backward = [&](const BatchNormPass& pass) {
       layer.backward(pass, x, x, y, gradients.here());
     };
-    const auto take = [&] { (void)layer.take_pass(); };
-    refused("layer bn: take_pass without a forward pass", take);
-    layer.begin_forward(x);
-    refused("layer bn: take_pass without a forward pass", take);
-    layer.end_forward(y);
-    BatchNormPass pass = layer.take_pass();
-    refused("layer bn: take_pass without a forward pass", take);
-    refused("backward without a forward pass in training before it: take_pass() took that",
-            [&] { layer.begin_backward(x, x); });
+    refused("layer bn: the pass is empty", [&] { backward({}); });
+    BatchNormPass pass = layer.forward(x, y);
     BatchNormPass moved = std::move(pass);
     expect(moved && !pass, "moved");  // NOLINT(bugprone-use-after-move)
     refused("layer bn: the pass is empty", [&] { backward(pass); });
-    layer.begin_forward(x);
-    refused("layer bn: begin_backward before end_forward", [&] { backward(moved); });
-    layer.end_forward(y);
-    if (rank.number != 1) {
+    if (rank.number != 1)
       refused("layer bn: x is not what the forward pass of step 1 was given",
               [&] { layer.backward(moved, changed, x, y, gradients.here()); });
-      const Step over = pass_step(rank, pass_batch(1), pass_batch(1));
-      const BatchNormPass evaluated = layer.evaluate_pass(over.x.view(), over.x.view());
-      refused("layer bn: x is not what the evaluation was given: that pass wrote its output",
-              [&] { layer.backward(evaluated, over.x.view(), x, y, {}); });
-    }
-    other->forward(x, y);
-    BatchNormPass of_other = other->take_pass();
+    BatchNormPass of_other = other->forward(x, y);
     refused("layer bn: the pass belongs to another layer, layer other",
             [&] { backward(of_other); });
     other.reset();
@@ -248,8 +200,7 @@ TEST_CASE("a layer and its passes may outlive the communicator") {
     std::optional<Communicator> group = c.split(0, number);
     std::optional<Rank> rank(std::in_place, *group, Place::processor);
     std::optional<SyncBatchNorm> layer(pass_layer(*rank)), under_way(pass_layer(*rank, "way"));
-    layer->forward(in, out);
-    BatchNormPass pass = layer->take_pass();
+    BatchNormPass pass = layer->forward(in, out);
     under_way->begin_forward(in);
     rank.reset();
     group.reset();
@@ -257,13 +208,9 @@ TEST_CASE("a layer and its passes may outlive the communicator") {
         fmt::format("rank {}: batch norm layer bn: its communicator has been destroyed", number);
     refused(problem, [&] { layer->forward(in, out); });
     refused(problem, [&] { layer->evaluate(in, out); });
-    refused(problem, [&] { (void)layer->evaluate_pass(in, out); });
     refused(problem, [&] { layer->backward(pass, in, in, out, {}); });
     refused(problem, [&] { layer->backward_parameters(pass, in, in, {}); });
     refused("layer way: its communicator has been destroyed", [&] { under_way->end_forward(out); });
-    SyncBatchNorm* const both[] = {&*layer, &*under_way};
-    const Activations ins[] = {in, in};
-    refused(problem, [&] { SyncBatchNorm::begin_forward(both, ins); });
     expect(layer->batches() == 1 && numbers(layer->gamma()) == some_gamma, "what it has stays");
     layer.reset();
     pass = {};
@@ -276,15 +223,12 @@ TEST_CASE("another thread may drop passes while the layer works and after it", "
     const Share share = uneven(rank.number == 0 ? 0 : 2);
     const Step step(rank, DType::f64, pass_batch(1), pass_batch(1), share);
     for (int i = 0; i < 20; ++i) {
+      std::thread dropper([pass = layer->forward(step.x.view(), step.y.view())] {});
       step.forward(*layer);
-      std::thread dropper([pass = layer->take_pass()] {});
-      step.forward(*layer);
-      const BatchNormPass kept = layer->take_pass();
-      step.backward(*layer, kept, {});
+      step.backward(*layer);
       dropper.join();
     }
-    step.forward(*layer);
-    BatchNormPass last = layer->take_pass();
+    BatchNormPass last = layer->forward(step.x.view(), step.y.view());
     layer.reset();
     std::thread([dropped = std::move(last)] {}).join();
     rank.settle();

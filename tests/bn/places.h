@@ -177,13 +177,12 @@ struct Step {
         dy(rank, type, gradient, share, layout),
         y(rank, type, in, share, layout),
         dx(rank, type, in, share, layout) {}
-  void forward(SyncBatchNorm& layer) const { layer.forward(x.view(), y.view()); }
-  void backward(SyncBatchNorm& layer) const { layer.backward(x.view(), dy.view(), dx.view()); }
-  void backward(SyncBatchNorm& layer, const BatchNormPass& pass,
-                const BatchNormGradients& gradients) const {
+  void forward(SyncBatchNorm& layer) const { pass = layer.forward(x.view(), y.view()); }
+  void backward(SyncBatchNorm& layer, const BatchNormGradients& gradients = {}) const {
     layer.backward(pass, x.view(), dy.view(), dx.view(), gradients);
   }
   Placed x, dy, y, dx;
+  mutable BatchNormPass pass;  // of the last forward
 };
 
 // The gradients of gamma and beta of one call. They begin as 7, so that a missing write shows.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bn/pool.h"
+#include "bn/layer/pool.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +8,7 @@
 
 #include "catch.h"
 
-namespace rondo::bn {
+namespace rondo::layer {
 namespace {
 
 TEST_CASE("a pool calls every task once and has ended all of them when it returns") {
@@ -42,4 +42,4 @@ TEST_CASE("a pool of several threads works on tasks side by side") {
 }
 
 }  // namespace
-}  // namespace rondo::bn
+}  // namespace rondo::layer

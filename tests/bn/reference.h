@@ -102,17 +102,15 @@ struct Reference {
 };
 
 // The two sums of a pass for each channel: the first sums of all channels, then the second. They
-// are sums of x - center and of its square or, if there is a dy, of dy and of dy * (x - center). dy
-// counts as 0 where a ReLU's y is 0. `scales` are the same sums of magnitudes.
+// are sums of x - center and of its square or, if there is a dy, of dy and of dy * (x - center).
+// `scales` are the same sums of magnitudes.
 struct PlainSums {
-  PlainSums(const Batch& x, const Numbers& center, const Batch* dy = nullptr,
-            const Batch* y = nullptr)
+  PlainSums(const Batch& x, const Numbers& center, const Batch* dy = nullptr)
       : sums(2 * x.channels), scales(sums) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t c = i / x.spatial % x.channels;
       const long double away = static_cast<long double>(x.values[i]) - center[c];
-      const bool masked = y != nullptr && y->values[i] <= 0;
-      const long double first = dy == nullptr ? away : masked ? 0.0L : dy->values[i];
+      const long double first = dy == nullptr ? away : dy->values[i];
       for (const auto& [at, term] :
            {std::pair(c, first), std::pair(x.channels + c, first * away)}) {
         sums[at] += term;

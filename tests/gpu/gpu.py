@@ -330,7 +330,7 @@ def cases(machine):
     if machine.quick:
         yield "device", catch_program("test_device", "device: bytes go to a GPU*,device: a driver that*")
         yield "gpu", catch_program("test_gpu", "a stream that joins*,a buffer that goes*")
-        yield "batch norm", catch_program("test_bn", "the results of one process over every transport,several layers in one call*")
+        yield "batch norm", catch_program("test_bn", "the results of one process over every transport")
         yield "table", catch_program("test_table", "table: gpu on several hosts", RONDO_TEST_CASES="few")
         yield "skips", skips_what_needs_the_fake
         yield "info", shows_gpus

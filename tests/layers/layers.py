@@ -28,6 +28,7 @@ PUBLIC_ONLY = ["examples"]
 # the folder itself.
 ROOMS = {
     "collectives": {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "operation": 2, "direct": 3, "point": 3, "lanes": 4, "engine": 5},
+    "bn": {"statistics": 0, "layer/kernels": 1, "layer/device": 2, "layer": 3},
     "lib": {"metrics": 0, "wire": 0, "settings": 1, "control": 1, "rendezvous": 2, "": 3, "c": 4},
     "tools": {"shared": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4,
               "soak": 5, "pairs": 5, "": 6},
@@ -126,7 +127,7 @@ def room_include(path, target):
 
 def level_include(path, target, levels):
     """The problem with including a header of another room of the same folder, or None."""
-    here, there = (name.split("/")[1] if name.count("/") > 1 else "" for name in (path, target))
+    here, there = (room_within(name, levels) for name in (path, target))
     for name, room in (path, here), (target, there):
         if room not in levels:
             return f'"{name}": the rooms of {folder_of(name)} are {", ".join(filter(None, levels))}'
@@ -135,12 +136,18 @@ def level_include(path, target, levels):
     return f'"{target}": the order in {folder_of(path)} is {" <= ".join(sorted(filter(None, levels), key=levels.get))}'
 
 
+def room_within(name, levels):
+    """The room of a file inside its folder: the deepest that has a level."""
+    parts = name.split("/")[1:-1]
+    return "/".join(parts) if "/".join(parts) in levels else "".join(parts[:1])
+
+
 def room_of(path):
     """The room of a file, which names its namespace; "" for the public headers."""
     parts = path.split("/")
     if parts[0] in ("include", "rondo"):
         return ""
-    nested = parts[0] in ("transports", "collectives", "lib") and len(parts) > 2
+    nested = parts[0] in ("transports", "collectives", "lib", "bn") and len(parts) > 2
     return parts[1] if nested else parts[0]
 
 

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "bn/device/kernels.h"
+#include "bn/layer/device/kernels.h"
 #include "collectives/kernels/device/kernels.h"
 #include "grad/device/kernels.h"
 
@@ -36,7 +36,7 @@ std::vector<HostKernel> reductions() {
 }
 
 std::vector<HostKernel> batch_norm() {
-  using namespace rondo::bn;
+  using namespace rondo::layer;
   return {RONDO_BN_KERNELS(RONDO_ENTRY)};
 }
 
