@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/short_floats.h"
+
 #define RONDO_INLINE [[gnu::always_inline]] inline
 
 namespace rondo::layer {
@@ -54,16 +56,12 @@ RONDO_INLINE V load(const void* from) {
   return value;
 }
 
-// f16 to f32: a multiplication moves the exponent and makes subnormal numbers normal.
+// One element at a time, where vectors end.
 RONDO_INLINE float widen(Half half) {
-  const std::uint32_t magnitude = half.bits & 0x7fffu, sign = (half.bits & 0x8000u) << 16;
-  const float finite = cast<float>(magnitude << 13) * 0x1p112F;
-  const std::uint32_t bits =
-      magnitude >= 0x7c00u ? (magnitude << 13 | 0x7f800000u) : cast<std::uint32_t>(finite);
-  return cast<float>(bits | sign);
+  return base::F16::decode(half.bits);
 }
 RONDO_INLINE float widen(Brain brain) {
-  return cast<float>(static_cast<std::uint32_t>(brain.bits) << 16);
+  return base::BF16::decode(brain.bits);
 }
 RONDO_INLINE float widen(float value) {
   return value;
@@ -73,24 +71,10 @@ RONDO_INLINE double widen(double value) {
 }
 
 RONDO_INLINE void narrow(float value, Half& half) {
-  const std::uint32_t bits = cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
-  std::uint32_t result;
-  if (magnitude > 0x7f800000u)
-    result = 0x7e00u | (magnitude >> 13 & 0x3ffu);
-  else if (magnitude >= 0x477ff000u)  // rounds to infinity
-    result = 0x7c00u;
-  else if (magnitude <
-           0x38800000u)  // subnormal: adding 0.5 leaves the right bits at the end of the fraction
-    result = cast<std::uint32_t>(cast<float>(magnitude) + 0.5F) - 0x3f000000u;
-  else
-    result = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-  half.bits = static_cast<std::uint16_t>(result | bits >> 31 << 15);
+  half.bits = static_cast<std::uint16_t>(base::F16::encode(value));
 }
 RONDO_INLINE void narrow(float value, Brain& brain) {
-  const std::uint32_t bits = cast<std::uint32_t>(value);
-  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  brain.bits = static_cast<std::uint16_t>(nan ? bits >> 16 | 0x40u
-                                              : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  brain.bits = static_cast<std::uint16_t>(base::BF16::encode(value));
 }
 RONDO_INLINE void narrow(float value, float& out) {
   out = value;
