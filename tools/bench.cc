@@ -6,33 +6,64 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/early_end.h"
-#include "tools/bench/options.h"
+#include "tools/bench/flags.h"
 #include "tools/bench/session.h"
 #include "tools/measure/gpu.h"
 #include "tools/pairs/pairs.h"
-#include "tools/ranks/launch.h"
 #include "tools/ranks/spawn.h"
-#include "tools/records/line_file.h"
 #include "tools/records/record_file.h"
 #include "tools/records/result_file.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
-#include "tools/soak/soak.h"
 
 namespace rondo::tools {
 namespace {
 
 constexpr int default_ranks = 4, default_pair = 2;
+
+// Launchers set these variables for each process: some that the library does not know by name, and
+// known ones that leave out the rank or the number of ranks.
+constexpr std::array foreign{
+    "RANK",         "LOCAL_RANK",          "OMPI_COMM_WORLD_RANK", "PMI_RANK",       "PMI_ID",
+    "SLURM_PROCID", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE",          "MPI_LOCALRANKID"};
+
+// Slurm sets SLURM_PROCID to 0 in a batch script too, which is one process.
+bool is_batch_script(std::string_view name, std::string_view value) {
+  return name == "SLURM_PROCID" && value == "0";
+}
+
+// Finds the place that a launcher (rondo run, mpirun, srun, torchrun) gave this process. Returns
+// nothing when no launcher started it. Throws UsageError when a launcher started it but its
+// variables do not give rank and size: otherwise each process would start a benchmark of its own.
+std::optional<PlaceInfo> find_launch(const Options& options) {
+  PlaceInfo place = gather_place(options);
+  if (!place.error.empty()) throw UsageError(place.error);
+  if (place.source != "alone") return place;
+  for (const char* name : foreign) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0' || is_batch_script(name, value)) continue;
+    throw UsageError(
+        fmt::format("{}={} is set, so a launcher seems to have started this process, but its "
+                    "variables do not give both the rank and the number of ranks; set RONDO_RANK, "
+                    "RONDO_SIZE and RONDO_RENDEZVOUS, or unset {} to start ranks from here",
+                    name, value, name));
+  }
+  return {};
+}
 
 // Whether the run prints to the standard output.
 bool writes_output(const BenchOptions& options) {
@@ -54,8 +85,13 @@ int measure(const BenchOptions& options, EarlyEnd& early_end) {
   Communicator communicator = Communicator::connect(connect_options(options));
   const Guarded guarded(early_end, communicator);
   Session session(options, communicator, early_end);
-  if (options.pairs) return run_pairs(session, *options.pairs);
-  return options.seconds ? run_soak(session) : run_bench(session);
+  try {
+    if (options.pairs) return run_pairs(session, *options.pairs);
+    return options.seconds ? run_soak(session) : run_bench(session);
+  } catch (const std::exception& error) {
+    session.fail(error.what());
+    throw;
+  }
 }
 
 // A rank that was asked to end, or that another one has ended, did not fail: it says so in one line
@@ -117,12 +153,7 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
 int start_ranks(BenchOptions& options, const std::vector<std::string>& command) {
   const int ranks = options.ranks.value_or(options.between_pairs() ? default_pair : default_ranks);
   settle(options, ranks);
-  const RecordFile tried(options.json, options.csv);
-  if (!options.jsonl.empty()) const LineFile lines("--jsonl", options.jsonl);
-  if (!options.constants.empty())
-    const ResultFile constants("--write-constants", options.constants);
-  if (options.pairs && !options.pairs->svg.empty())
-    const ResultFile picture("--svg", options.pairs->svg);
+  try_files(options);
   Options ranks_options = options.connect;
   if (ranks_options.interfaces.empty())
     ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
@@ -149,68 +180,68 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   return spawn_ranks(spawn);
 }
 
+constexpr std::string_view about_ranks =
+    "Without a launcher it starts its ranks on this host. Under mpirun, srun, torchrun or\n"
+    "rondo run it joins the ranks that these started. The flags are those of nccl-tests. Flags\n"
+    "without an effect here are accepted with the value that Rondo has anyway: -g 1 -z 1 -a 3.\n";
+constexpr std::string_view about_rows =
+    "\n"
+    "latency, bandwidth, bibandwidth and rate have the shapes of osu_latency, osu_bw, osu_bibw "
+    "and\n"
+    "osu_mbw_mr:\n"
+    "  latency      half of the round trip of a message between rank 0 and rank 1\n"
+    "  bandwidth    a window of messages from rank 0 to rank 1\n"
+    "  bibandwidth  a window in each direction at once; figures are sums of both directions\n"
+    "  rate         a window from rank i to rank i + n/2, for all i below n/2 at once; figures "
+    "are\n"
+    "               sums of all pairs\n"
+    "All receives of a window are called before its first send, and a rank that has all "
+    "messages\n"
+    "answers with an empty one. Times are those of one message: an iteration over --window.\n"
+    "\n"
+    "pairs (docs/pairs.md): every pair of hosts, in rounds in which each host is in one pair. A\n"
+    "link is an outlier when its bandwidth is below the median by 15 percent and three standard\n"
+    "deviations, or below half of it, and likewise when its latency is above the median by 20\n"
+    "percent, 20 us and three deviations, or above three times the median and 500 us. Suspects\n"
+    "are measured again, and the best value counts. A host is named when most of its links in\n"
+    "one direction are outliers, else the link. An outlier alone does not change the exit "
+    "status:\n"
+    "see --fail-outliers.\n"
+    "\n"
+    "%ceil is in percent of a ceiling. The table names it below %ceil, the files in ceiling_of:\n"
+    "  sockets  busbw of plain TCP sockets over the same links at once; sums as above\n"
+    "  device   where all ranks use RDMA: busbw of bare writes of their devices at once\n"
+    "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
+    "of\n"
+    "           an all-reduce that only brings data from core to core and sums it\n"
+    "  gpu      with --device cuda: memory traffic, the bytes that all ranks must load and "
+    "store\n"
+    "           together, over p50; the ceiling is what copies of 256 MiB (or a 64th of a "
+    "smaller\n"
+    "           GPU's memory) within the GPUs reach, all GPUs at once, on one rank of each. A\n"
+    "           staged operation reaches less: two lines above the table say what copies "
+    "between\n"
+    "           the GPU and pinned memory reach\n"
+    "  memcpy   in all other cases where all ranks share memory: memory traffic, the bytes\n"
+    "           that they must load and store together, over p50; the ceiling is what they\n"
+    "           reach when all memcpy as many bytes at once\n"
+    "The ceiling is measured before and after each row; the better one counts.\n"
+    "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
+    "  all_reduce, sendrecv                      2nS\n"
+    "  --one-way, bandwidth, bibandwidth, rate   2S for each message\n"
+    "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"
+    "  broadcast, all_gather, all_gather_v       2(n-1)S (+2S)\n"
+    "  all_to_all                                2(n-1)S (+2S)\n"
+    "  gather, scatter                           2(n-1)/n S (+2S/n)\n";
+
 }  // namespace
 
 void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
   auto* command = app.add_subcommand(
       "bench", "Measure an operation: time, bandwidth, and whether every result is right");
   auto flags = std::make_shared<BenchFlags>();
-  add_bench_flags(*command, *flags);
-  command->footer(
-      "Without a launcher it starts its ranks on this host. Under mpirun, srun, torchrun or\n"
-      "rondo run it joins the ranks that these started. The flags are those of nccl-tests. Flags\n"
-      "without an effect here are accepted with the value that Rondo has anyway: -g 1 -z 1 -a 3.\n"
-      "Exit status: 0 fine, 1 wrong elements, a row below --min-bandwidth or above --max-latency,\n"
-      "2 bad input, 3 the ranks failed or the output could not be written, 128 + n signal n ended\n"
-      "it, 141 the reader of the output closed it.\n"
-      "\n"
-      "latency, bandwidth, bibandwidth and rate have the shapes of osu_latency, osu_bw, osu_bibw "
-      "and\n"
-      "osu_mbw_mr:\n"
-      "  latency      half of the round trip of a message between rank 0 and rank 1\n"
-      "  bandwidth    a window of messages from rank 0 to rank 1\n"
-      "  bibandwidth  a window in each direction at once; figures are sums of both directions\n"
-      "  rate         a window from rank i to rank i + n/2, for all i below n/2 at once; figures "
-      "are\n"
-      "               sums of all pairs\n"
-      "All receives of a window are called before its first send, and a rank that has all "
-      "messages\n"
-      "answers with an empty one. Times are those of one message: an iteration over --window.\n"
-      "\n"
-      "pairs (docs/pairs.md): every pair of hosts, in rounds in which each host is in one pair. A\n"
-      "link is an outlier when its bandwidth is below the median by 15 percent and three standard\n"
-      "deviations, or below half of it, and likewise when its latency is above the median by 20\n"
-      "percent, 20 us and three deviations, or above three times the median and 500 us. Suspects\n"
-      "are measured again, and the best value counts. A host is named when most of its links in\n"
-      "one direction are outliers, else the link. An outlier alone does not change the exit "
-      "status:\n"
-      "see --fail-outliers.\n"
-      "\n"
-      "%ceil is in percent of a ceiling. The table names it below %ceil, the files in ceiling_of:\n"
-      "  sockets  busbw of plain TCP sockets over the same links at once; sums as above\n"
-      "  device   where all ranks use RDMA: busbw of bare writes of their devices at once\n"
-      "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
-      "of\n"
-      "           an all-reduce that only brings data from core to core and sums it\n"
-      "  gpu      with --device cuda: memory traffic, the bytes that all ranks must load and "
-      "store\n"
-      "           together, over p50; the ceiling is what copies of 256 MiB (or a 64th of a "
-      "smaller\n"
-      "           GPU's memory) within the GPUs reach, all GPUs at once, on one rank of each. A\n"
-      "           staged operation reaches less: two lines above the table say what copies "
-      "between\n"
-      "           the GPU and pinned memory reach\n"
-      "  memcpy   in all other cases where all ranks share memory: memory traffic, the bytes\n"
-      "           that they must load and store together, over p50; the ceiling is what they\n"
-      "           reach when all memcpy as many bytes at once\n"
-      "The ceiling is measured before and after each row; the better one counts.\n"
-      "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
-      "  all_reduce, sendrecv                      2nS\n"
-      "  --one-way, bandwidth, bibandwidth, rate   2S for each message\n"
-      "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"
-      "  broadcast, all_gather, all_gather_v       2(n-1)S (+2S)\n"
-      "  all_to_all                                2(n-1)S (+2S)\n"
-      "  gather, scatter                           2(n-1)/n S (+2S/n)\n");
+  flags->add_to(*command);
+  command->footer(std::string(about_ranks) + std::string(exit_statuses) + std::string(about_rows));
   command->callback([flags, own = std::move(own), &exit_code] {
     BenchOptions options = interpret(*flags);
     options.command = own;

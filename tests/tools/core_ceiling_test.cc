@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/ceilings/core_ceiling.h"
+#include "tools/ceilings/ceiling.h"
 
 #include <array>
 #include <cstddef>
@@ -13,7 +13,7 @@ using rondo::testing::expect;
 using rondo::testing::Over;
 using rondo::testing::run_communicators;
 using rondo::testing::Setup;
-using rondo::tools::CoreCeiling;
+using rondo::tools::make_core_ceiling;
 using rondo::tools::Row;
 
 TEST_CASE("all ranks get the same ceiling of the way between cores, for any size") {
@@ -24,14 +24,14 @@ TEST_CASE("all ranks get the same ceiling of the way between cores, for any size
     setup.over = Over::shm;
     run_communicators(setup, "ceilings", [&](Communicator& communicator, int rank) {
       std::vector<std::byte> in(1'000'003), out(in.size());
-      CoreCeiling ceiling(communicator, in, out, true);
-      expect(ceiling.usable(), ceiling.trouble());
+      auto ceiling = make_core_ceiling(communicator, in, out, true);
+      expect(ceiling->usable(), ceiling->trouble());
       for (const std::size_t bytes : {1, 8, 70'000, 1'000'003}) {
         Row row;
         row.bytes = bytes;
-        rates[static_cast<std::size_t>(rank)].push_back(ceiling.measure(row));
+        rates[static_cast<std::size_t>(rank)].push_back(ceiling->measure(row));
       }
-      expect(ceiling.trouble().empty(), ceiling.trouble());
+      expect(ceiling->trouble().empty(), ceiling->trouble());
     });
     for (const double rate : rates[0]) CHECK(rate > 0);
     for (std::size_t rank = 1; rank < static_cast<std::size_t>(size); ++rank)
@@ -42,7 +42,7 @@ TEST_CASE("all ranks get the same ceiling of the way between cores, for any size
 TEST_CASE("buffers without room for an f32 have no ceiling of the way between cores") {
   run_communicators({}, "tiny buffers", [](Communicator& communicator, int) {
     std::array<std::byte, 3> in{}, out{};
-    const CoreCeiling ceiling(communicator, in, out, true);
-    expect(!ceiling.usable() && !ceiling.trouble().empty(), "it is usable");
+    const auto ceiling = make_core_ceiling(communicator, in, out, true);
+    expect(!ceiling->usable() && !ceiling->trouble().empty(), "it is usable");
   });
 }

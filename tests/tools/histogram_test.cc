@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/soak/histogram.h"
+#include "tools/bench/histogram.h"
 
 #include <cstddef>
 #include <vector>

@@ -14,7 +14,7 @@
 #include "tools/ceilings/rounds.h"
 #include "tools/measure/measure.h"
 #include "tools/measure/messages.h"
-#include "tools/measure/role.h"
+#include "tools/measure/operation.h"
 
 using rondo::Buffer;
 using rondo::Communicator;

@@ -14,8 +14,8 @@
 #include "catch.h"
 #include "support/ranks.h"
 #include "tools/pairs/link.h"
+#include "tools/pairs/report.h"
 #include "tools/pairs/survey.h"
-#include "tools/pairs/words.h"
 #include "tools/plots/heat_map.h"
 
 using namespace rondo::tools;

@@ -10,7 +10,6 @@
 
 #include "catch.h"
 #include "collectives/kernels/reduce.h"
-#include "tools/measure/small_float.h"
 
 using namespace rondo;
 using rondo::tools::Call;

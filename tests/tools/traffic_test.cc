@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measure/traffic.h"
+#include "tools/measure/operation.h"
 
 #include "catch.h"
 

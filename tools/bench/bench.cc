@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/bench/faults.h"
 #include "tools/bench/report.h"
-#include "tools/ceilings/choose.h"
+#include "tools/ceilings/ceiling.h"
 #include "tools/late/clocks.h"
 #include "tools/measure/measure.h"
 #include "tools/records/result_file.h"
@@ -41,7 +40,6 @@ class Bench {
   int run();
 
  private:
-  std::string title() const;
   void show_progress(std::uint64_t iteration, std::uint64_t of);
   std::size_t count_rows() const;
   bool measure_all();
@@ -62,13 +60,6 @@ class Bench {
   ChosenCeiling chosen_;
   bool trouble_told_ = false;
 };
-
-std::string Bench::title() const {
-  std::string names;
-  for (const Operation& operation : options_.operations)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(operation));
-  return names;
-}
 
 void Bench::show_progress(std::uint64_t iteration, std::uint64_t of) {
   if (!session_.progress().active()) return;
@@ -138,28 +129,19 @@ bool Bench::measure_operation(const Operation& operation) {
     if (session_.shows_table())
       print_header(session_.setting(), session_.form(), operation, chosen_.of);
   });
-  for (const DType type : options_.types_of(operation))
-    for (const ReduceOp op : options_.ops_of(operation)) {
-      if (operation.traits().reduces && !supports(type, op)) continue;
-      for (const int root : options_.roots_of(operation)) {
-        measurement_.choose(operation, type, op, root);
-        for (const std::uint64_t bytes : options_.sizes_of(operation))
-          if (!measure_size(bytes, operation.has_in_place())) return false;
-      }
-    }
+  for (const auto& [type, op, root] : options_.variants_of(operation)) {
+    measurement_.choose(operation, type, op, root);
+    for (const std::uint64_t bytes : options_.sizes_of(operation))
+      if (!measure_size(bytes, operation.has_in_place())) return false;
+  }
   return true;
 }
 
 std::size_t Bench::count_rows() const {
   std::size_t rows = 0;
-  for (const Operation& operation : options_.operations) {
-    std::size_t pairs = 0;
-    for (const DType type : options_.types_of(operation))
-      for (const ReduceOp op : options_.ops_of(operation))
-        pairs += !operation.traits().reduces || supports(type, op) ? 1 : 0;
-    rows += pairs * options_.roots_of(operation).size() * options_.sizes_of(operation).size() *
+  for (const Operation& operation : options_.operations)
+    rows += options_.variants_of(operation).size() * options_.sizes_of(operation).size() *
             (operation.has_in_place() ? 2 : 1);
-  }
   return rows;
 }
 
@@ -199,7 +181,9 @@ void Bench::end(bool whole) {
 }
 
 int Bench::run() {
-  session_.describe(title());
+  std::vector<std::string> names;
+  for (const Operation& operation : options_.operations) names.emplace_back(name_of(operation));
+  session_.describe(join(names));
   session_.deliver([&] {
     session_.record().begin(head_of(session_.setting(), "bench"), columns_of(session_.setting()));
   });
@@ -211,12 +195,21 @@ int Bench::run() {
 }  // namespace
 
 int run_bench(Session& session) {
-  try {
-    return Bench(session).run();
-  } catch (const std::exception& error) {
-    session.fail(error.what());
-    throw;
-  }
+  return Bench(session).run();
+}
+
+std::vector<std::string> faults_of(const Row& row, const BenchOptions& options) {
+  std::vector<std::string> faults;
+  if (row.wrong > 0) faults.push_back(fmt::format("{} wrong elements", row.wrong));
+  const bool bounded = options.min_bandwidth && row.bytes > 0 && row.operation.has_bandwidth();
+  if (bounded && row.busbw < *options.min_bandwidth)
+    faults.push_back(fmt::format("{:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}",
+                                 row.busbw, *options.min_bandwidth));
+  const double p50 = (row.latency ? *row.latency : row.time).p50_us;
+  if (options.max_latency && row.operation.has_latency() && p50 > *options.max_latency * 1e6)
+    faults.push_back(fmt::format("p50 of {}, above --max-latency {}", format_seconds(p50 / 1e6),
+                                 format_seconds(*options.max_latency)));
+  return faults;
 }
 
 }  // namespace rondo::tools

@@ -19,7 +19,7 @@ namespace rondo::tools {
 namespace {
 
 constexpr int patience_ms = 800, most_patience_ms = 10'000;
-constexpr std::chrono::seconds same_wish{1};
+constexpr std::chrono::seconds same_signal{1};
 
 // Only a pipe or a socket has a reader that can go.
 bool has_reader(int descriptor) {
@@ -77,7 +77,7 @@ void EarlyEnd::take_signal() {
   const int signal = static_cast<int>(info->ssi_signo);
   const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
-  if (signal_ != 0 && now < signal_at_ + same_wish) return;
+  if (signal_ != 0 && now < signal_at_ + same_signal) return;
   if (signal_ == 0 && guarded_ != nullptr) {
     signal_at_ = now;
     signal_ = signal;

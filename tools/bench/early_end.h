@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/file_descriptor.h"
-#include "tools/measure/stop.h"
+#include "tools/measure/conditions.h"
 #include "tools/ranks/signals.h"
 
 namespace rondo::tools {

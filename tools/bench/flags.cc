@@ -1,18 +1,292 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags of rondo bench and their help.
+// The table of the flags, and the parsers of their values. What several flags say together is read
+// in options.cc.
+#include "tools/bench/flags.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <limits>
 #include <string_view>
+#include <system_error>
 
-#include "tools/bench/options.h"
+#include "tools/ranks/spawn.h"
 #include "tools/shared/text.h"
 
 namespace rondo::tools {
-
 namespace {
+
+using Name = const std::string&;
+using Text = const std::string&;
+
+// "3:5ms"
+Delay read_delay(const std::string& text) {
+  const auto parts = split(text, ':');
+  if (parts.size() != 2)
+    throw UsageError(fmt::format("--delay {}: give a rank and a time, as in 3:5ms", text));
+  const double seconds = parse_seconds("--delay", parts[1]);
+  if (seconds > 60) throw UsageError(fmt::format("--delay {}: give at most 60s", text));
+  return {parse_int("--delay", parts[0], 0, most_ranks - 1),
+          std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))};
+}
+
+// "3600", "90s", "10m" or "1h".
+double read_duration(Name flag, Text text) {
+  double unit = 1;
+  std::string number = text;
+  if (text.ends_with('m') || text.ends_with('h')) {
+    unit = text.back() == 'h' ? 3600 : 60;
+    number.pop_back();
+  } else if (text.ends_with("ms") || text.ends_with('s')) {
+    unit = text.ends_with("ms") ? 1e-3 : 1;
+    number.resize(text.size() - (text.ends_with("ms") ? 2 : 1));
+  }
+  const auto fail = [&](const char* why) -> double {
+    throw UsageError(fmt::format("{} {}: {}; give seconds, or a number with ms, s, m or h: 90s, 1h",
+                                 flag, text, why));
+  };
+  double value = 0;
+  try {
+    value = unit * parse_positive(flag, number);
+  } catch (const UsageError&) {
+    return fail("not a time above zero");
+  }
+  return value > 1e9 ? fail("too long") : value;
+}
+
+// Only the folder can be checked before the ranks start.
+std::string read_metrics(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code unknown;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, unknown))
+    throw UsageError(fmt::format("--metrics {}: there is no folder {}; make it, or name another",
+                                 path, folder.string()));
+  return path;
+}
+
+std::chrono::nanoseconds read_pair_time(const std::string& text) {
+  constexpr double least = 1e-3, most = 10;
+  const double seconds = parse_seconds("--pair-time", text);
+  if (seconds < least || seconds > most)
+    throw UsageError(fmt::format("--pair-time {}: give 1ms to 10s", text));
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+double read_spread(const std::string& text) {
+  const double spread = parse_positive("--max-spread", text);
+  if (spread < 100) return spread;
+  throw UsageError(fmt::format(
+      "--max-spread {}: no link can be 100 percent below the median; give less than 100", text));
+}
+
+double read_latency(const std::string& text) {
+  const double latency = parse_seconds("--max-latency", text);
+  if (latency > 0) return latency;
+  throw UsageError(fmt::format("--max-latency {}: give a time above 0, as in 50us", text));
+}
+
+int read_root(const std::string& text) {
+  return text == "all" ? -1 : parse_int("--root", text, 0, std::numeric_limits<int>::max());
+}
+
+constexpr const char *one_size = "pairs has one size, the largest of --sizes",
+                     *own_time = "pairs measures for --pair-time",
+                     *host_only = "pairs sends host memory only",
+                     *unchecked = "pairs sends bytes and checks none",
+                     *no_intervals = "pairs has no intervals";
+
+constexpr Flag flags_of_bench[] = {
+    {"operation", "", Suits::all,
+     "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
+     "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (each rank sends to the next "
+     "one and receives from the previous one); messages between two ranks: latency, bandwidth, "
+     "bibandwidth (in both directions at once); between many pairs of ranks: rate; several with "
+     "commas; pairs (every link between hosts)"},
+    {"--one-way", nullptr, Suits::rows,
+     "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, and the "
+     "latency of one: half of its round trip; also with --device cuda",
+     nullptr, "pairs measures both directions, each alone"},
+    {"--window", "COUNT", Suits::all,
+     "With --one-way, bandwidth, bibandwidth and rate: messages of an iteration, which are all "
+     "under way at once, 1 to 65536 (default 64); with pairs: messages under way (default 4)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.conditions.window = parse_number(name, text, 1, most_window);
+     }},
+    {"--sizes", "LIST", Suits::all, "These sizes, instead of a range: 8,64K,1M"},
+    {"-b,--minbytes", "SIZE", Suits::rows,
+     "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8; latency also has a row "
+     "of 0 bytes)",
+     nullptr, one_size},
+    {"-e,--maxbytes", "SIZE", Suits::rows,
+     "Largest size (default 64M; 4M for sendrecv --one-way, latency, bandwidth, bibandwidth and "
+     "rate)",
+     nullptr, one_size},
+    {"-i,--stepbytes", "SIZE", Suits::rows,
+     "Add this from one size to the next (default 1M where the factor is 1)", nullptr, one_size},
+    {"-f,--stepfactor", "FACTOR", Suits::rows,
+     "Multiply by this from one size to the next (default 4, and the largest size at the end)",
+     nullptr, one_size},
+    {"-n,--iters", "COUNT", Suits::rows,
+     "Timed iterations (default: as many as fit into a second, at least 10, at most 200)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.conditions.iterations = parse_number(name, text, 1, 1'000'000'000);
+     },
+     own_time},
+    {"-w,--warmup_iters", "COUNT", Suits::rows, "Untimed iterations before those (default 2)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.conditions.warmups = parse_number(name, text, 0, 1'000'000);
+     },
+     own_time},
+    {"-m,--agg_iters", "COUNT", Suits::rows,
+     "Calls of one iteration: all are started, then waited for; times are those of one call "
+     "(default 1)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.conditions.in_a_row = parse_number(name, text, 1, 100'000);
+     },
+     "pairs has --window messages under way"},
+    {"-c,--check", "NUMBER", Suits::rows,
+     "Check every result of the timed iterations; 0 switches the check off (default 1)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.conditions.check = parse_number(name, text, 0, 1'000'000'000) != 0;
+     },
+     unchecked},
+    {"-d,--datatype", "TYPES", Suits::rows,
+     "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16, i16, several "
+     "with commas, or all",
+     nullptr, unchecked, "f32"},
+    {"-o,--op", "OPS", Suits::rows,
+     "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or "
+     "all; pairs of a type and an op that do not exist are left out",
+     nullptr, "pairs reduces nothing"},
+    {"-r,--root", "RANK", Suits::rows,
+     "Root of reduce, broadcast, gather and scatter, or all (default 0)",
+     [](Name, Text text, BenchOptions& options) { options.roots = {read_root(text)}; },
+     "pairs has no root"},
+    {"--ranks", "COUNT", Suits::all,
+     "Ranks to start on this host when no launcher has done it, 1 to 1024 (default 4, between two "
+     "ranks 2)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.ranks = parse_int(name, text, 1, most_ranks);
+     }},
+    {"--bind", "core|numa|none", Suits::all,
+     "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
+     "node; none: not at all (default: core while there are enough, else numa)",
+     [](Name, Text text, BenchOptions& options) { options.binding = parse_binding(text); }},
+    {"--device", "cpu|cuda|cuda:0,1", Suits::rows,
+     "Where the buffers are: cpu (default), cuda (all GPUs of a host) or cuda:0,1 (these GPUs). "
+     "Rank r of a host uses GPU r modulo their number",
+     [](Name, Text text, BenchOptions& options) {
+       for (const Operation& operation : options.operations)
+         options.device = DeviceChoice::parse(text, operation);
+     },
+     host_only, "cpu"},
+    {"--transport", "NAMES", Suits::all,
+     "Transports that may be used: shm, rdma, tcp (default: shm within a host; between hosts rdma "
+     "where devices reach each other, else tcp)",
+     [](Name, Text text, BenchOptions& options) { options.connect.transports = split(text, ','); }},
+    {"--algorithm", "NAME", Suits::rows,
+     "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct "
+     "(default: the planner chooses)",
+     [](Name, Text text, BenchOptions& options) { options.connect.algorithm = text; },
+     "messages have no algorithm to choose"},
+    {"--interfaces", "FILTERS", Suits::all,
+     "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but eth3",
+     [](Name, Text text, BenchOptions& options) { options.connect.interfaces = {text}; }},
+    {"-J,--json,--output_file", "FILE", Suits::all,
+     "Write the results to this file as JSON, after each size; - is the standard output, without "
+     "the table",
+     [](Name, Text text, BenchOptions& options) { options.json = text; }},
+    {"--csv", "FILE", Suits::all, "Write the results to this file as CSV, in the same way",
+     [](Name, Text text, BenchOptions& options) { options.csv = text; }},
+    {"--write-constants", "FILE", Suits::rows,
+     "Measure the costs of the links, and write the planner's constants to this file, for "
+     "RONDO_CONSTANTS; - is the standard output",
+     [](Name, Text text, BenchOptions& options) { options.constants = text; },
+     "pairs measures no planner's constants"},
+    {"--min-bandwidth", "RATE", Suits::all,
+     "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
+     "not for barrier and latency",
+     [](Name name, Text text, BenchOptions& options) {
+       options.min_bandwidth = parse_positive(name, text);
+     }},
+    {"--max-latency", "TIME", Suits::all,
+     "A time, as in 50us or 1.5ms, that the p50 of no row may exceed, otherwise the exit status is "
+     "1. It is the p50 of a call, for latency and sendrecv --one-way of half a round trip; not for "
+     "bandwidth, bibandwidth and rate, whose times are shares of a window; with pairs of no link",
+     [](Name, Text text, BenchOptions& options) { options.max_latency = read_latency(text); }},
+    {"--ranks-too", nullptr, Suits::pairs,
+     "With pairs: every pair of ranks, also within a host, instead of one rank for each host",
+     [](Name, Text, BenchOptions& options) { options.pairs->ranks_too = true; }},
+    {"--pair-time", "TIME", Suits::pairs,
+     "With pairs: the time of each measurement of a pair: bandwidth to and fro, and latency "
+     "(default 100ms)",
+     [](Name, Text text, BenchOptions& options) { options.pairs->time = read_pair_time(text); }},
+    {"--svg", "FILE", Suits::pairs, "With pairs: write a heat map of both to this file as SVG",
+     [](Name, Text text, BenchOptions& options) { options.pairs->svg = text; }},
+    {"--max-spread", "PERCENT", Suits::pairs,
+     "With pairs: percent of the median bandwidth that the worst link may lie below it, otherwise "
+     "the exit status is 1",
+     [](Name, Text text, BenchOptions& options) { options.pairs->max_spread = read_spread(text); }},
+    {"--fail-outliers", nullptr, Suits::pairs,
+     "With pairs: the exit status is 1 when a host or link was named",
+     [](Name, Text, BenchOptions& options) { options.pairs->fail_outliers = true; }},
+    {"--seconds", "TIME", Suits::rows,
+     "Soak: measure for so long, a line for each interval, and sum up at the end or when a signal "
+     "comes: 3600, 90s, 10m, 1h. Several rows take turns; no ceilings",
+     [](Name name, Text text, BenchOptions& options) {
+       options.seconds = read_duration(name, text);
+     },
+     own_time},
+    {"--interval", "TIME", Suits::soak, "With --seconds: the length of an interval (default 1s)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.interval = read_duration(name, text);
+       if (options.interval < 0.01)
+         throw UsageError(fmt::format("{} {}: give at least 10ms", name, text));
+     },
+     no_intervals},
+    {"--jsonl", "FILE", Suits::soak,
+     "With --seconds: write each interval to this file as a line of JSON at once; - is the "
+     "standard output, without the table",
+     [](Name, Text text, BenchOptions& options) { options.jsonl = text; }, no_intervals},
+    {"--metrics", "FILE", Suits::all,
+     "Write counters for Prometheus to this file, as RONDO_METRICS does: FOLDER/rondo.prom; each "
+     "rank has its own (rondo.0.prom)",
+     [](Name, Text text, BenchOptions& options) { options.connect.metrics = read_metrics(text); }},
+    {"--delay", "RANK:TIME", Suits::rows,
+     "As in 3:5ms: this rank sleeps so long before every call; for tests of what names late ranks",
+     [](Name, Text text, BenchOptions& options) { options.delay = read_delay(text); },
+     "pairs has no calls to delay"},
+    {"--stragglers", nullptr, Suits::rows,
+     "At the end, list the ranks in the order in which they were late",
+     [](Name, Text, BenchOptions& options) { options.stragglers = true; },
+     "pairs names hosts and links instead"},
+    {"--wide", nullptr, Suits::rows,
+     "One line for each size, with out-of-place and in-place side by side as nccl-tests prints "
+     "them, and more columns",
+     [](Name, Text, BenchOptions& options) { options.wide = true; }, "pairs prints matrices"},
+    {"--quiet", nullptr, Suits::all,
+     "Print no table and no progress, only what is wrong, on the standard error",
+     [](Name, Text, BenchOptions& options) { options.quiet = true; }},
+    {"-T,--deadline,--timeout", "SECONDS", Suits::all, "Seconds for one operation (default 300)",
+     [](Name name, Text text, BenchOptions& options) {
+       options.connect.deadline =
+           std::chrono::milliseconds(1000 * parse_number(name, text, 1, 1'000'000));
+     }},
+    {"--no-ceiling", nullptr, Suits::all,
+     "Do not measure ceilings (plain sockets; writes of RDMA devices; where all ranks share memory "
+     "a bare all-reduce, or memcpy; with --device cuda copies)",
+     [](Name, Text, BenchOptions& options) { options.ceiling = false; }},
+    {"--allocate", nullptr, Suits::rows,
+     "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "
+     "pass",
+     [](Name, Text, BenchOptions& options) { options.conditions.allocate = true; }, host_only},
+    {"--fresh", nullptr, Suits::rows,
+     "Write the inputs anew before every iteration, untimed, as a backward pass does with "
+     "gradients; the check always does, so this is for -c 0",
+     [](Name, Text, BenchOptions& options) { options.conditions.fresh = true; }, unchecked}};
 
 // Flags of nccl-tests that have no effect here. They are accepted with the values that Rondo has
 // anyway, so that command lines of nccl-tests can be pasted.
@@ -56,113 +330,29 @@ void add_nccl_flags(CLI::App& command) {
 
 }  // namespace
 
-void add_bench_flags(CLI::App& command, BenchFlags& flags) {
-  const auto add = [&](const char* names, std::string& value, const char* text) {
-    command.add_option(names, value, text)->type_name("");
-  };
-  add("operation", flags.operation,
-      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
-      "scatter, all_to_all, all_gather_v, reduce_scatter_v, sendrecv (each rank sends to the next "
-      "one and receives from the previous one); messages between two ranks: latency, bandwidth, "
-      "bibandwidth (in both directions at once); between many pairs of ranks: rate; several with "
-      "commas; pairs (every link between hosts)");
-  command.add_flag("--one-way", flags.one_way,
-                   "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
-                   "and the latency of one: half of its round trip; also with --device cuda");
-  add("--window", flags.window,
-      "With --one-way, bandwidth, bibandwidth and rate: messages of an iteration, which are all "
-      "under way at once (default 64); with pairs: messages under way (default 4)");
-  add("--sizes", flags.sizes, "These sizes, instead of a range: 8,64K,1M");
-  add("-b,--minbytes", flags.min_bytes,
-      "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8; latency also has a row "
-      "of 0 bytes)");
-  add("-e,--maxbytes", flags.max_bytes,
-      "Largest size (default 64M; 4M for sendrecv --one-way, latency, bandwidth, bibandwidth and "
-      "rate)");
-  add("-i,--stepbytes", flags.step_bytes,
-      "Add this from one size to the next (default 1M where the factor is 1)");
-  add("-f,--stepfactor", flags.step_factor,
-      "Multiply by this from one size to the next (default 4, and the largest size at the end)");
-  add("-n,--iters", flags.iterations,
-      "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
-  add("-w,--warmup_iters", flags.warmups, "Untimed iterations before those (default 2)");
-  add("-m,--agg_iters", flags.in_a_row,
-      "Calls of one iteration: all are started, then waited for; times are those of one call "
-      "(default 1)");
-  add("-c,--check", flags.check,
-      "Check every result of the timed iterations; 0 switches the check off (default 1)");
-  add("-d,--datatype", flags.type,
-      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16, i16, "
-      "several with commas, or all");
-  add("-o,--op", flags.op,
-      "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or "
-      "all");
-  add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
-  add("--ranks", flags.ranks,
-      "Ranks to start on this host when no launcher has done it (default 4, between two ranks 2)");
-  add("--bind", flags.bind,
-      "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
-      "node; none: not at all (default: core while there are enough, else numa)");
-  add("--device", flags.device,
-      "Where the buffers are: cpu (default), cuda (all GPUs of a host) or cuda:0,1 (these GPUs). "
-      "Rank r of a host uses GPU r modulo their number");
-  add("--transport", flags.transport,
-      "Transports that may be used: shm, rdma, tcp (default: shm within a host; between hosts rdma "
-      "where devices reach each other, else tcp)");
-  add("--algorithm", flags.algorithm,
-      "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct "
-      "(default: the planner chooses)");
-  add("--interfaces", flags.interfaces,
-      "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but "
-      "eth3");
-  add("-J,--json,--output_file", flags.json,
-      "Write the results to this file as JSON, after each size; - is the standard output, without "
-      "the table");
-  add("--csv", flags.csv, "Write the results to this file as CSV, in the same way");
-  add("--write-constants", flags.constants,
-      "Measure the costs of the links, and write the planner's constants to this file, for "
-      "RONDO_CONSTANTS; - is the standard output");
-  add("--min-bandwidth", flags.min_bandwidth,
-      "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
-      "not for barrier and latency");
-  add("--max-latency", flags.max_latency,
-      "A time, as in 50us or 1.5ms, that the p50 of no row may exceed, otherwise the exit status "
-      "is 1. It is the p50 of a call, for latency and sendrecv --one-way of half a round trip; not "
-      "for bandwidth, bibandwidth and rate, whose times are shares of a window; with pairs of no "
-      "link");
-  add_pairs_flags(command, flags.pairs);
-  add("--seconds", flags.seconds,
-      "Soak: measure for so long, a line for each interval, and sum up at the end or when a signal "
-      "comes: 3600, 90s, 10m, 1h. Several rows take turns; no ceilings");
-  add("--interval", flags.interval, "With --seconds: the length of an interval (default 1s)");
-  add("--jsonl", flags.jsonl,
-      "With --seconds: write each interval to this file as a line of JSON at once; - is the "
-      "standard output, without the table");
-  add("--metrics", flags.metrics,
-      "Write counters for Prometheus to this file, as RONDO_METRICS does: FOLDER/rondo.prom; each "
-      "rank has its own (rondo.0.prom)");
-  add("--delay", flags.delay,
-      "RANK:TIME, as in 3:5ms: this rank sleeps so long before every call; for tests of what names "
-      "late ranks");
-  command.add_flag("--stragglers", flags.stragglers,
-                   "At the end, list the ranks in the order in which they were late");
-  command.add_flag("--wide", flags.wide,
-                   "One line for each size, with out-of-place and in-place side by side as "
-                   "nccl-tests prints them, and more columns");
-  command.add_flag("--quiet", flags.quiet,
-                   "Print no table and no progress, only what is wrong, on the standard error");
-  add("-T,--deadline,--timeout", flags.deadline, "Seconds for one operation (default 300)");
-  command.add_flag(
-      "--no-ceiling", flags.no_ceiling,
-      "Do not measure ceilings (plain sockets; writes of RDMA devices; where all ranks "
-      "share memory a bare all-reduce, or memcpy; with --device cuda copies)");
-  command.add_flag(
-      "--allocate", flags.allocate,
-      "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "
-      "pass");
-  command.add_flag("--fresh", flags.fresh,
-                   "Write the inputs anew before every iteration, untimed, as a backward pass does "
-                   "with gradients; the check always does, so this is for -c 0");
+std::string Flag::name() const {
+  for (const std::string& one : split(names, ','))
+    if (one.starts_with("--")) return one;
+  return names;
+}
+
+std::span<const Flag> bench_flags() {
+  return flags_of_bench;
+}
+
+bool BenchFlags::has(const Flag& flag) const {
+  if (flag.value == nullptr) return on(flag.name());
+  const std::string& text = (*this)[flag.name()];
+  return !text.empty() && text != flag.default_value;
+}
+
+void BenchFlags::add_to(CLI::App& command) {
+  for (const Flag& flag : flags_of_bench) {
+    if (flag.value == nullptr)
+      command.add_flag(flag.names, switches_[flag.name()], flag.help);
+    else
+      command.add_option(flag.names, texts_[flag.name()], flag.help)->type_name(flag.value);
+  }
   add_nccl_flags(command);
 }
 

@@ -11,28 +11,23 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/pairs_options.h"
 #include "tools/measure/conditions.h"
 #include "tools/measure/gpu.h"
 #include "tools/measure/operation.h"
 #include "tools/ranks/bind.h"
-#include "tools/shared/commands.h"
 
 namespace rondo::tools {
 
-// The flags as the user typed them. They are text, so that interpret() alone reads them and writes
-// the messages.
-struct BenchFlags {
-  std::string operation = "all_reduce";
-  std::string sizes, min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row,
-      check, type = "f32", op, root, window;
-  std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      max_latency, metrics, deadline, bind, device, delay, seconds, interval, jsonl;
-  bool no_ceiling = false, allocate = false, fresh = false, one_way = false, wide = false,
-       quiet = false, stragglers = false;
-  PairsFlags pairs;
+// Every message of a window has memory of its own. OSU's benchmarks end here too.
+inline constexpr std::uint64_t most_window = 65'536;
+
+// What only `rondo bench pairs` has.
+struct PairsOptions {
+  bool ranks_too = false, fail_outliers = false;
+  std::chrono::nanoseconds time = std::chrono::milliseconds(100);  // of one measurement
+  std::string svg;                   // a file; empty: none; - is the standard output
+  std::optional<double> max_spread;  // percent
 };
-void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
 // Makes one rank late on purpose.
 struct Delay {
@@ -40,15 +35,22 @@ struct Delay {
   std::chrono::nanoseconds time{};
 };
 
-// The meaning of the flags.
+// With what an operation is measured.
+struct Variant {
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+};
+
+// The meaning of the flags (tools/bench/flags.h).
 struct BenchOptions {
   std::vector<Operation> operations{Collective::all_reduce};
   std::vector<std::uint64_t> sizes;  // bytes, ascending
   bool sizes_from_zero = false;      // latency has a row without bytes before them
   std::vector<DType> types;
   std::vector<ReduceOp> ops;
-  std::vector<int> roots;  // until settle() -1: all ranks
-  Conditions conditions;   // the delay is that of this rank only after settle()
+  std::vector<int> roots{0};  // until settle() -1: all ranks
+  Conditions conditions;      // the delay is that of this rank only after settle()
   std::optional<Delay> delay;
   std::optional<double> seconds;  // a soak of so long
   double interval = 1;            // of a soak, in seconds
@@ -68,9 +70,7 @@ struct BenchOptions {
   // What one operation is measured with: a barrier has no sizes and types, and only some reduce or
   // have a root.
   std::vector<std::uint64_t> sizes_of(const Operation& operation) const;
-  std::vector<DType> types_of(const Operation& operation) const;
-  std::vector<ReduceOp> ops_of(const Operation& operation) const;
-  std::vector<int> roots_of(const Operation& operation) const;
+  std::vector<Variant> variants_of(const Operation& operation) const;
 
   bool one_way() const { return operations.front() == Operation::one_way(); }
   // Whether an operation is between the two ranks of a pair.
@@ -87,9 +87,8 @@ struct BenchOptions {
   std::uint64_t buffer_bytes() const { return 2 * conditions.largest * most_calls(); }
 };
 
-// Reads all flags; settle() checks what depends on the number of ranks. Throws UsageError that says
-// what was given and what is possible.
-BenchOptions interpret(const BenchFlags& flags);
+// Throws UsageError when a file of results cannot be written. Changes none.
+void try_files(const BenchOptions& options);
 // Checks and completes roots and delay, once the number of ranks is known. Throws UsageError when a
 // root is not one of the ranks, or an operation needs another number of them. rank: this one; -1
 // before it is known.

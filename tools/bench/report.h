@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tools/measure/row.h"
-#include "tools/records/setting.h"
+#include "tools/records/write.h"
 
 namespace rondo::tools {
 

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/measure/agree.h"
-#include "tools/records/line_file.h"
 #include "tools/records/result_file.h"
+#include "tools/shared/agree.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
@@ -53,10 +52,8 @@ Session::Session(const BenchOptions& options, Communicator& communicator, EarlyE
 void Session::open_files() {
   std::string trouble;
   try {
+    if (is_first()) try_files(options_);
     if (is_first()) record_.emplace(options_.json, options_.csv);
-    if (is_first() && !options_.constants.empty())
-      const ResultFile tried("--write-constants", options_.constants);
-    if (is_first() && !options_.jsonl.empty()) const LineFile tried("--jsonl", options_.jsonl);
   } catch (const UsageError& error) {
     trouble = error.what();
   }

@@ -14,7 +14,7 @@
 #include "tools/bench/report.h"
 #include "tools/measure/gpu.h"
 #include "tools/records/record_file.h"
-#include "tools/records/setting.h"
+#include "tools/records/write.h"
 
 namespace rondo::tools {
 

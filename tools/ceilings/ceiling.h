@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What rows are compared with. Each kind of ceiling is a class of its own source, which says how it
+// is measured.
 #pragma once
 
 #include <rondo/communicator.h>
+#include <rondo/gpu.h>
 
-#include <chrono>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
-#include <string_view>
 
-#include "tools/ceilings/rounds.h"
+#include "tools/measure/conditions.h"
+#include "tools/measure/gpu.h"
 #include "tools/measure/row.h"
 
 namespace rondo::tools {
@@ -21,40 +26,47 @@ class Ceiling {
   // Returns GB/s to compare a row of this size and traffic with; 0 when it could not be measured.
   // All ranks call it together and get the same result. Throws when the communicator fails.
   virtual double measure(const Row& row) = 0;
+  // Whether it can be measured, as far as is known: the same on all ranks.
+  virtual bool usable() const noexcept = 0;
   // Why it could not be measured, as far as this rank knows.
   virtual const std::string& trouble() const noexcept = 0;
 };
 
-// The ceiling for bus bandwidth: what plain TCP sockets between these ranks reach at once, over the
-// links that the operation loads (directions_of). It measures once with socket buffers that the
-// kernel adapts (better between hosts), and once with small ones that stay in the cache (better
-// within a host). A socket that fails makes it useless for good: measure() returns 0.
-class SocketCeiling final : public Ceiling {
- public:
-  // Connects the ring at the addresses that the communicator uses. All ranks call it together.
-  // A socket that fails does not throw: trouble() says why.
-  SocketCeiling(Communicator& communicator, const Options& options, Operation operation);
-  SocketCeiling(const SocketCeiling&) = delete;
-  SocketCeiling& operator=(const SocketCeiling&) = delete;
-  ~SocketCeiling() override;
-
-  // Returns the rate in one direction, of messages between pairs that of all their streams, in
-  // rounds that are timed like a row: after a barrier, at the slowest rank.
-  double measure(const Row& row) override;
-  const std::string& trouble() const noexcept override { return trouble_; }
-
- private:
-  struct Ring;
-  bool connect(Ring& ring, const Options& options);
-  double round(Ring& ring, std::size_t bytes);
-
-  Communicator& communicator_;
-  Operation operation_;
-  const Directions directions_;
-  const std::chrono::nanoseconds patience_;
-  std::unique_ptr<Ring> adapting_, bounded_;
-  bool usable_ = false;
-  std::string trouble_;
+// What a ceiling is chosen by. Everything outlives the ceiling.
+struct CeilingNeeds {
+  Communicator& communicator;
+  const Options& options;
+  const Conditions& conditions;
+  const std::string& transport;  // that the ranks use, joined by +
+  const BenchGpu* gpu = nullptr;
+  std::span<std::byte> in, out;  // memory for copies, on the host
 };
+
+struct ChosenCeiling {
+  std::unique_ptr<Ceiling> ceiling;  // null: none
+  CeilingOf of = CeilingOf::none;
+};
+
+// The ceiling to compare rows of an operation with. All ranks call it together and choose the same.
+// Where a better one cannot be measured, standard error says why.
+ChosenCeiling choose_ceiling(const CeilingNeeds& needs, const Operation& operation);
+
+// The kinds. All ranks make one together. It throws only when the communicator fails; otherwise
+// usable() and trouble() say what went wrong. The memory is that of the benchmark, of one size on
+// all ranks, and measure() overwrites it.
+//
+// Bus bandwidth of plain TCP sockets, or of bare writes of RDMA devices, over the same links.
+std::unique_ptr<Ceiling> make_socket_ceiling(Communicator& communicator, const Options& options,
+                                             Operation operation);
+std::unique_ptr<Ceiling> make_device_ceiling(Communicator& communicator, const Options& options,
+                                             Operation operation);
+// Bus bandwidth of a bare all-reduce on one host. fresh: buffers are written before each iteration.
+std::unique_ptr<Ceiling> make_core_ceiling(Communicator& communicator, std::span<std::byte> from,
+                                           std::span<std::byte> to, bool fresh);
+// Memory traffic of memcpy, and of copies within GPUs. gpu: null on ranks that do not copy.
+std::unique_ptr<Ceiling> make_copy_ceiling(Communicator& communicator, std::span<std::byte> from,
+                                           std::span<std::byte> to);
+std::unique_ptr<Ceiling> make_gpu_ceiling(Communicator& communicator, GpuStream* gpu,
+                                          std::size_t copy_bytes);
 
 }  // namespace rondo::tools

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/ceilings/core_ceiling.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -14,12 +12,19 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <system_error>
-#include <type_traits>
+#include <utility>
+#include <vector>
 
-#include "tools/measure/agree.h"
-#include "tools/measure/traffic.h"
+#include "base/shared_memory.h"
+#include "tools/ceilings/bare_all_reduce.h"
+#include "tools/ceilings/ceiling.h"
+#include "tools/measure/operation.h"
+#include "tools/shared/agree.h"
 
 namespace rondo::tools {
 namespace {
@@ -52,10 +57,8 @@ bool has_ended(::pid_t process) {
   return ::poll(&end, 1, 0) == 1;
 }
 
-}  // namespace
-
 // What each rank tells all others over the communicator; file and mark are rank 0's.
-struct CoreCeiling::Announcement {
+struct Introduction {
   std::uint64_t pid_namespace = 0;
   std::int32_t process = 0;
   std::int32_t file = -1;
@@ -63,15 +66,59 @@ struct CoreCeiling::Announcement {
 };
 
 // The first page of the memory. The bare all-reduce has the others.
-struct CoreCeiling::Head {
+struct Head {
   Mark mark;  // random, so that the file of another process is not taken for this one
   std::atomic<bool> given_up;
+};
+
+// The ceiling of an all-reduce on ordinary memory between ranks on one host: the bare all-reduce of
+// f32 sums (bare_all_reduce.h), over memory of its own. Rank 0 makes the memory, and the others
+// open it in /proc, which needs one PID namespace and one user. Ranks that wait notice a rank that
+// has ended, or that does nothing for ten seconds. Then measure() returns 0 for good, or throws if
+// the communicator has failed too.
+class CoreCeiling final : public Ceiling {
+ public:
+  // `from` and `to` are the buffers of the benchmark: both have the same size, on all ranks.
+  // measure() overwrites them. fresh: the row writes its buffers anew before each iteration, so
+  // measure() does too. All ranks call it together. Throws only when the communicator fails.
+  CoreCeiling(Communicator& communicator, std::span<std::byte> from, std::span<std::byte> to,
+              bool fresh);
+  CoreCeiling(const CoreCeiling&) = delete;
+  CoreCeiling& operator=(const CoreCeiling&) = delete;
+
+  // Whether all ranks have mapped the memory and none has given up.
+  bool usable() const noexcept override { return usable_; }
+  // Returns the bus bandwidth of the median of some calls, each timed like an iteration of a row:
+  // after a barrier, at the slowest rank. They take about a tenth of a second, or five calls.
+  double measure(const Row& row) override;
+  const std::string& trouble() const noexcept override { return trouble_; }
+
+ private:
+  void offer(Introduction& mine);
+  void open(const Introduction& first);
+  void agree();
+  std::vector<double> times_of(std::size_t bytes);
+  void look(std::chrono::steady_clock::duration waited);
+  Head& head() const;
+
+  Communicator& communicator_;
+  const std::span<std::byte> from_, to_;
+  const bool fresh_;
+  std::vector<::pid_t> processes_;  // of all ranks
+  base::FileDescriptor file_;       // of rank 0, until the others have opened it
+  base::Mapping memory_;
+  std::unique_ptr<BareAllReduce> bare_;
+  std::chrono::steady_clock::time_point next_look_{};
+  std::size_t prepared_bytes_ = 0;
+  double prepared_seconds_ = 0;
+  bool usable_ = false;
+  std::string trouble_;
 };
 
 CoreCeiling::CoreCeiling(Communicator& communicator, std::span<std::byte> from,
                          std::span<std::byte> to, bool fresh)
     : communicator_(communicator), from_(from), to_(to), fresh_(fresh) {
-  Announcement mine;
+  Introduction mine;
   mine.process = ::getpid();
   try {
     if (std::min(from.size(), to.size()) < sizeof(float))
@@ -81,8 +128,8 @@ CoreCeiling::CoreCeiling(Communicator& communicator, std::span<std::byte> from,
   } catch (const std::exception& error) {
     trouble_ = error.what();
   }
-  const std::vector<Announcement> all = exchange(mine);
-  for (const Announcement& announcement : all) processes_.push_back(announcement.process);
+  const std::vector<Introduction> all = gather_from_ranks(communicator, mine);
+  for (const Introduction& introduction : all) processes_.push_back(introduction.process);
   try {
     if (communicator.rank() > 0 && all.front().file >= 0 && trouble_.empty()) open(all.front());
     if (memory_)
@@ -97,21 +144,7 @@ CoreCeiling::CoreCeiling(Communicator& communicator, std::span<std::byte> from,
   file_.reset();
 }
 
-CoreCeiling::~CoreCeiling() = default;
-
-std::vector<CoreCeiling::Announcement> CoreCeiling::exchange(const Announcement& mine) {
-  static_assert(std::has_unique_object_representations_v<Announcement>);
-  std::vector<Announcement> all(static_cast<std::size_t>(communicator_.size()));
-  const auto rank = static_cast<std::size_t>(communicator_.rank());
-  all[rank] = mine;
-  communicator_
-      .all_gather(Buffer{&all[rank], sizeof mine, DType::u8, -1},
-                  Buffer{all.data(), sizeof mine * all.size(), DType::u8, -1})
-      .wait();
-  return all;
-}
-
-void CoreCeiling::offer(Announcement& mine) {
+void CoreCeiling::offer(Introduction& mine) {
   const std::size_t bytes = page_bytes + BareAllReduce::memory_bytes(communicator_.size());
   file_ = base::make_shared_memory(bytes);
   memory_ = base::Mapping(file_.get(), bytes, base::Mapping::Access::write);
@@ -121,7 +154,7 @@ void CoreCeiling::offer(Announcement& mine) {
   mine.file = file_.get();
 }
 
-void CoreCeiling::open(const Announcement& first) {
+void CoreCeiling::open(const Introduction& first) {
   if (first.pid_namespace != pid_namespace())
     throw std::runtime_error("this rank and rank 0 are in different PID namespaces");
   const std::string path = fmt::format("/proc/{}/fd/{}", first.process, first.file);
@@ -143,7 +176,7 @@ void CoreCeiling::agree() {
   usable_ = maximum_over_ranks(communicator_, mine ? 0 : 1) == 0;
 }
 
-CoreCeiling::Head& CoreCeiling::head() const {
+Head& CoreCeiling::head() const {
   static_assert(sizeof(Head) <= page_bytes && std::atomic<bool>::is_always_lock_free);
   return *reinterpret_cast<Head*>(memory_.data());
 }
@@ -206,6 +239,13 @@ double CoreCeiling::measure(const Row& row) {
   std::ranges::nth_element(times, middle);
   return static_cast<double>(row.bytes) * bus_factor(Collective::all_reduce, communicator_.size()) /
          *middle / 1e9;
+}
+
+}  // namespace
+
+std::unique_ptr<Ceiling> make_core_ceiling(Communicator& communicator, std::span<std::byte> from,
+                                           std::span<std::byte> to, bool fresh) {
+  return std::make_unique<CoreCeiling>(communicator, from, to, fresh);
 }
 
 }  // namespace rondo::tools

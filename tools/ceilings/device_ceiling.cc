@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/ceilings/device_ceiling.h"
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,9 +9,10 @@
 #include <vector>
 
 #include "lib/device_stream.h"
-#include "tools/measure/agree.h"
-#include "tools/measure/role.h"
-#include "tools/measure/traffic.h"
+#include "tools/ceilings/ceiling.h"
+#include "tools/ceilings/rounds.h"
+#include "tools/measure/operation.h"
+#include "tools/shared/agree.h"
 #include "transports/stream.h"
 
 namespace rondo::tools {
@@ -31,18 +30,13 @@ struct Announced {
 static_assert(sizeof(Announced) == most_told + 2 && alignof(Announced) == 1);
 
 std::vector<Announced> tell_all(Communicator& communicator, const Blob& blob) {
-  std::vector<Announced> all(static_cast<std::size_t>(communicator.size()));
-  Announced& mine = all[static_cast<std::size_t>(communicator.rank())];
+  Announced mine;
   if (blob.size() <= most_told) {
     mine.size = {static_cast<std::uint8_t>(blob.size()),
                  static_cast<std::uint8_t>(blob.size() >> 8)};
     std::copy(blob.begin(), blob.end(), mine.bytes.begin());
   }
-  communicator
-      .all_gather(Buffer{&mine, sizeof mine, DType::u8, -1},
-                  Buffer{all.data(), sizeof mine * all.size(), DType::u8, -1})
-      .wait();
-  return all;
+  return gather_from_ranks(communicator, mine);
 }
 
 std::span<const std::byte> blob_of(const Announced& told) {
@@ -50,7 +44,38 @@ std::span<const std::byte> blob_of(const Announced& told) {
   return std::span(told.bytes).first(std::min(size, most_told));
 }
 
-}  // namespace
+// The ceiling for bus bandwidth over RDMA: what the devices of these ranks write at once without
+// Rondo, over the links that the operation loads. After a failure of a device, measure()
+// returns 0 for good.
+class DeviceCeiling final : public Ceiling {
+ public:
+  // Connects the ring. All ranks call it together. Does not throw when that fails: trouble()
+  // says why.
+  DeviceCeiling(Communicator& communicator, const Options& options, Operation operation);
+  DeviceCeiling(const DeviceCeiling&) = delete;
+  DeviceCeiling& operator=(const DeviceCeiling&) = delete;
+  bool usable() const noexcept override { return usable_; }
+
+  // Returns the rate in one direction, of messages between pairs that of all their streams, in
+  // rounds that are timed like a row: after a barrier, at the slowest rank.
+  double measure(const Row& row) override;
+  const std::string& trouble() const noexcept override { return trouble_; }
+
+ private:
+  template <class Step>
+  bool together(Step step);
+  void connect(const Options& options);
+  double round(std::size_t bytes);
+
+  Communicator& communicator_;
+  const Operation operation_;
+  const Directions directions_;
+  const std::chrono::nanoseconds patience_;
+  std::unique_ptr<transports::Stream> stream_;
+  Rounds rounds_;
+  bool usable_ = false;
+  std::string trouble_;
+};
 
 DeviceCeiling::DeviceCeiling(Communicator& communicator, const Options& options,
                              Operation operation)
@@ -63,8 +88,6 @@ DeviceCeiling::DeviceCeiling(Communicator& communicator, const Options& options,
   if (!usable_ && trouble_.empty())
     trouble_ = "another rank could not connect to its neighbours: see its message";
 }
-
-DeviceCeiling::~DeviceCeiling() = default;
 
 // Does a step of its own on each rank, and returns whether it succeeded on all.
 template <class Step>
@@ -112,6 +135,13 @@ double DeviceCeiling::measure(const Row& row) {
   usable_ = rate > 0;
   if (!usable_ && trouble_.empty()) trouble_ = "a device of another rank failed: see its message";
   return rate * streams_of(operation_, communicator_.size());
+}
+
+}  // namespace
+
+std::unique_ptr<Ceiling> make_device_ceiling(Communicator& communicator, const Options& options,
+                                             Operation operation) {
+  return std::make_unique<DeviceCeiling>(communicator, options, operation);
 }
 
 }  // namespace rondo::tools

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/measure/role.h"
+#include "tools/measure/operation.h"
 
 namespace rondo::tools {
 namespace {

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "base/text.h"
-#include "tools/measure/agree.h"
+#include "tools/shared/agree.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tools/late/arrivals.h"
-#include "tools/measure/agree.h"
+#include "tools/shared/agree.h"
 
 namespace rondo::tools {
 namespace {

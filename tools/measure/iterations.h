@@ -11,7 +11,6 @@
 #include "tools/late/clocks.h"
 #include "tools/measure/conditions.h"
 #include "tools/measure/row.h"
-#include "tools/measure/stop.h"
 
 namespace rondo::tools {
 

@@ -9,8 +9,7 @@
 #include <utility>
 
 #include "tools/measure/messages.h"
-#include "tools/measure/role.h"
-#include "tools/measure/traffic.h"
+#include "tools/measure/operation.h"
 
 namespace rondo::tools {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/traits.h"
 #include "tools/measure/conditions.h"
 #include "tools/measure/iterations.h"
-#include "tools/measure/memory.h"
+#include "tools/measure/messages.h"
 #include "tools/measure/pattern.h"
 #include "tools/measure/row.h"
 

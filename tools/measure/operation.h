@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rondo bench can measure: the collectives, and messages between two ranks.
+// What rondo bench can measure: the collectives, and messages between two ranks; what each rank
+// does in the latter, and how many bytes an operation has to move.
 #pragma once
 
 #include <rondo/types.h>
 
+#include <cstdint>
 #include <string_view>
 
 #include "base/traits.h"
@@ -70,5 +72,37 @@ class Operation {
 constexpr std::string_view name_of(const Operation& operation) noexcept {
   return operation.traits().name;
 }
+
+// What one rank does with messages of a window. A rank that sends times the iteration.
+struct Role {
+  int peer = 0;
+  bool sends = true, receives = true;
+};
+
+// Rank i of the first half has rank i + ranks / 2 as its peer. The first half sends, and the second
+// one receives; in bibandwidth both do both. The number of ranks is even.
+constexpr Role role_of(const Operation& operation, int rank, int ranks) noexcept {
+  const int half = ranks / 2;
+  const bool first = rank < half, both = operation == Operation::bibandwidth();
+  return {first ? rank + half : rank - half, both || first, both || !first};
+}
+
+// How many messages pass in the time of one: 2 in bibandwidth, one for each pair in rate, otherwise
+// 1. The bandwidth of a row is that of all of them together.
+constexpr double streams_of(const Operation& operation, int ranks) noexcept {
+  if (operation == Operation::bibandwidth()) return 2;
+  return operation == Operation::rate() ? ranks / 2 : 1;
+}
+
+// Bytes that all ranks together must load and store in an operation over shared memory, whatever
+// the algorithm. A copy is loaded once for each receiver, the input of a reduction once, and each
+// output is stored once. What an algorithm moves beyond that, into slots and out of them, does not
+// count. For messages between pairs it is that of one message in each stream (role.h). `bytes` is
+// the size of the larger buffer. Returns 0 for a barrier.
+double traffic_of(Operation operation, int ranks, std::uint64_t bytes, bool in_place);
+
+// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as
+// nccl-tests counts it.
+double bus_factor(Operation operation, int ranks);
 
 }  // namespace rondo::tools

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/late/lateness.h"
+#include "tools/late/arrivals.h"
 #include "tools/measure/operation.h"
 
 namespace rondo::tools {

@@ -16,14 +16,13 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/measure/agree.h"
 #include "tools/pairs/link.h"
 #include "tools/pairs/report.h"
 #include "tools/pairs/schedule.h"
 #include "tools/pairs/survey.h"
-#include "tools/pairs/words.h"
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
+#include "tools/shared/agree.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
@@ -60,7 +59,6 @@ class Pairs {
 
  private:
   void check() const;
-  void try_svg() const;
   Json head() const;
   bool measure_all();
   bool measure(const std::vector<Round>& rounds, std::string_view what);
@@ -90,18 +88,6 @@ void Pairs::check() const {
           ? "pairs: there is one rank, so there is no pair; start more ranks"
           : "pairs: all ranks are on one host, so there is no pair of hosts; start ranks on "
             "several hosts (docs/several-hosts.md), or give --ranks-too for pairs of ranks");
-}
-
-// Rank 0 tries the file before the first measurement. When it cannot write it, all ranks throw.
-void Pairs::try_svg() const {
-  std::string trouble;
-  try {
-    if (session_.is_first() && !options_.svg.empty()) const ResultFile tried("--svg", options_.svg);
-  } catch (const UsageError& error) {
-    trouble = error.what();
-  }
-  if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
-  throw UsageError(session_.is_first() ? trouble : "rank 0 cannot write its files");
 }
 
 Json Pairs::head() const {
@@ -331,7 +317,6 @@ int Pairs::verdict() const {
 
 int Pairs::run() {
   check();
-  try_svg();
   session_.describe(options_.ranks_too ? "pairs of ranks" : "pairs of hosts");
   session_.deliver([&] {
     if (session_.shows_table())
@@ -359,12 +344,7 @@ int Pairs::run() {
 }  // namespace
 
 int run_pairs(Session& session, const PairsOptions& options) {
-  try {
-    return Pairs(session, options).run();
-  } catch (const std::exception& error) {
-    session.fail(error.what());
-    throw;
-  }
+  return Pairs(session, options).run();
 }
 
 }  // namespace rondo::tools

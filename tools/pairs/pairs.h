@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tools/bench/pairs_options.h"
 #include "tools/bench/session.h"
 
 namespace rondo::tools {

@@ -22,7 +22,6 @@
 #include "base/file_descriptor.h"
 #include "base/text.h"
 #include "tools/ranks/child.h"
-#include "tools/ranks/label.h"
 #include "tools/ranks/private_directory.h"
 #include "tools/ranks/signals.h"
 #include "tools/shared/output.h"

@@ -11,9 +11,9 @@
 
 #include "base/text.h"
 #include "tools/records/compare.h"
+#include "tools/records/record_file.h"
 #include "tools/records/result_file.h"
 #include "tools/shared/commands.h"
-#include "tools/shared/json.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 

@@ -4,7 +4,7 @@
 #include <sys/utsname.h>
 
 #include <fmt/format.h>
-#include "tools/shared/json.h"
+#include "tools/records/record_file.h"
 
 #include <algorithm>
 #include <fstream>

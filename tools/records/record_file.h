@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tools/records/result_file.h"
-#include "tools/shared/json.h"
 
 namespace rondo::tools {
+
+// Members stay in the order in which they were written.
+using Json = nlohmann::ordered_json;
 
 // A value on one line. Bytes of a text that are not UTF-8 are replaced.
 std::string write_line(const Json& value);

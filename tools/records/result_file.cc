@@ -25,6 +25,11 @@ namespace fs = std::filesystem;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
+[[noreturn]] void refuse(std::string_view flag, const std::string& path, int cause) {
+  throw UsageError(fmt::format("{} {}: cannot be written: {}", flag, path,
+                               std::generic_category().message(cause)));
+}
+
 std::optional<struct stat> look(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return {};
@@ -72,13 +77,9 @@ ResultFile::ResultFile(std::string_view flag, const std::string& path) : path_(p
     path_.assign(1, '-');
     return;
   }
-  const auto refuse = [&](int cause) {
-    throw UsageError(fmt::format("{} {}: cannot be written: {}", flag, path,
-                                 std::generic_category().message(cause)));
-  };
   const auto found = look(path);
-  if (found && S_ISDIR(found->st_mode)) refuse(EISDIR);
-  if (found && ::access(path.c_str(), W_OK) != 0) refuse(errno);
+  if (found && S_ISDIR(found->st_mode)) refuse(flag, path, EISDIR);
+  if (found && ::access(path.c_str(), W_OK) != 0) refuse(flag, path, errno);
   if (found && !S_ISREG(found->st_mode)) return;
   // Replaces the file behind a link, not the link.
   std::error_code unknown;
@@ -87,7 +88,7 @@ ResultFile::ResultFile(std::string_view flag, const std::string& path) : path_(p
   if (replaced_)
     ::unlink(beside(path_).c_str());
   else if (!found)
-    refuse(errno);
+    refuse(flag, path, errno);
 }
 
 void ResultFile::replace(std::string_view text, std::string_view end) const {
@@ -131,6 +132,34 @@ void ResultFile::update(std::string_view text, std::string_view end, bool last) 
 
 void write_report(std::string_view flag, const std::string& path, std::string_view text) {
   ResultFile(flag, path).update(text, {}, true);
+}
+
+LineFile::LineFile(std::string_view flag, const std::string& path)
+    : path_(is_standard_output(path) ? "-" : path) {
+  if (path_ == "-") return;
+  // A reader of a pipe takes a close for the end, so add() opens it once.
+  if (const auto found = look(path_);
+      found && S_ISFIFO(found->st_mode) && ::access(path_.c_str(), W_OK) == 0)
+    return;
+  file_ =
+      base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!file_) refuse(flag, path, errno);
+}
+
+void LineFile::add(std::string_view line) {
+  const std::string text = fmt::format("{}\n", line);
+  if (path_ == "-") {
+    print_text(text);
+    return flush_output();
+  }
+  if (!file_) file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file_) fail("cannot write " + path_);
+  struct stat found {};
+  if (!begun_ && ::fstat(file_.get(), &found) == 0 && S_ISREG(found.st_mode) &&
+      ::ftruncate(file_.get(), 0) != 0)
+    fail("cannot truncate " + path_);
+  begun_ = true;
+  write_all(file_, text, path_);
 }
 
 }  // namespace rondo::tools

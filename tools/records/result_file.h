@@ -41,4 +41,21 @@ class ResultFile {
 // Writes the text to the file, or to the standard output for "-". Throws as ResultFile does.
 void write_report(std::string_view flag, const std::string& path, std::string_view text);
 
+// A file that gets one line after the other, each with one write: whatever ends the process, what
+// stands in it are whole lines.
+class LineFile {
+ public:
+  // "-" is the standard output. Throws UsageError that names the flag when the file cannot be
+  // written. Truncates it only with the first line.
+  LineFile(std::string_view flag, const std::string& path);
+  // Appends a line. Throws OutputLost for the standard output, otherwise std::system_error that
+  // names the file.
+  void add(std::string_view line);
+
+ private:
+  const std::string path_;
+  base::FileDescriptor file_;
+  bool begun_ = false;
+};
+
 }  // namespace rondo::tools

@@ -18,7 +18,7 @@ double rounded(double value, double steps) {
 double us(double value) {
   return rounded(value, 1e3);
 }
-double gigabytes(double value) {
+double gb_per_s(double value) {
   return rounded(value, 1e9);
 }
 
@@ -43,8 +43,8 @@ void add_gpu(const Setting& setting, Json& json) {
   json["device"] = "cuda";
   json["device_name"] = setting.gpu->info.name;
   json["staging"] = gpu_staging(setting);
-  json["copy_to_gpu"] = gigabytes(setting.gpu->to_gpu);
-  json["copy_to_host"] = gigabytes(setting.gpu->to_host);
+  json["copy_to_gpu"] = gb_per_s(setting.gpu->to_gpu);
+  json["copy_to_host"] = gb_per_s(setting.gpu->to_host);
 }
 
 void add_times(const Times& times, const std::string& prefix, Json& json) {
@@ -119,11 +119,11 @@ Json row_of(const Setting& setting, const Row& row) {
             {row.operation.windowed() ? "window" : "agg_iters", row.calls},
             {"iterations", row.iterations}};
   add_times(row.time, "", json);
-  json["algbw"] = gigabytes(row.algbw);
-  json["busbw"] = gigabytes(row.busbw);
+  json["algbw"] = gb_per_s(row.algbw);
+  json["busbw"] = gb_per_s(row.busbw);
   if (row.rate > 0) json["messages_per_second"] = rounded(row.rate, 10);
   json["wrong"] = row.wrong;
-  json["ceiling"] = gigabytes(row.ceiling);
+  json["ceiling"] = gb_per_s(row.ceiling);
   json["ceiling_of"] = name_of(row.ceiling > 0 ? row.ceiling_of : CeilingOf::none);
   json["ceiling_percent"] = rounded(percent_of_ceiling(row), 1e3);
   if (row.latency) add_times(*row.latency, "latency_", json);

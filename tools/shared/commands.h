@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands of `rondo`. Each registers its flags. The chosen one runs and sets exit_code: 0
-// fine, 1 the result is not what was asked for (wrong elements, too little bandwidth), 2 bad input,
-// 3 the ranks failed or the output was lost. main() turns UsageError into 2, and OutputLost into
-// 141 when the reader of the output has closed it.
+// The subcommands of `rondo`. Each registers its flags. The chosen one runs and sets exit_code.
+// main() turns UsageError and OutputLost into a status.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -11,11 +9,23 @@
 #include <CLI/Formatter.hpp>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rondo::tools {
 
 inline constexpr int exit_fine = 0, exit_missed = 1, exit_usage = 2, exit_failed = 3;
+// The only place that lists the statuses: --help prints it, and tests/tools/flags_test.py makes the
+// lists of the pages from that.
+inline constexpr std::string_view exit_statuses =
+    "Exit status:\n"
+    "  0        fine\n"
+    "  1        wrong elements, or what --min-bandwidth, --max-latency, --max-spread,\n"
+    "           --fail-outliers or, with compare, --worse does not allow\n"
+    "  2        bad input\n"
+    "  3        the ranks failed, or the output could not be written\n"
+    "  128 + n  signal n ended the run; what was measured is kept\n"
+    "  141      the reader of the output has closed it\n";
 
 // `command` starts this program again with the same arguments: `rondo bench` makes its ranks this
 // way.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/soak/soak.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,16 +11,16 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/bench/faults.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/histogram.h"
 #include "tools/bench/report.h"
 #include "tools/late/clocks.h"
-#include "tools/measure/agree.h"
 #include "tools/measure/measure.h"
-#include "tools/records/line_file.h"
+#include "tools/records/result_file.h"
 #include "tools/records/write.h"
+#include "tools/shared/agree.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/output.h"
-#include "tools/soak/histogram.h"
 
 namespace rondo::tools {
 namespace {
@@ -91,13 +89,9 @@ class Soak {
 
 void Soak::list_series() {
   for (const Operation& operation : options_.operations)
-    for (const DType type : options_.types_of(operation))
-      for (const ReduceOp op : options_.ops_of(operation)) {
-        if (operation.traits().reduces && !supports(type, op)) continue;
-        for (const int root : options_.roots_of(operation))
-          for (const std::uint64_t bytes : options_.sizes_of(operation))
-            series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, 0, {}, {}});
-      }
+    for (const auto& [type, op, root] : options_.variants_of(operation))
+      for (const std::uint64_t bytes : options_.sizes_of(operation))
+        series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, 0, {}, {}});
 }
 
 constexpr std::string_view interval_columns =
@@ -262,9 +256,8 @@ int Soak::run() {
     bool goes_on = session_.goes_on();
     for (std::size_t i = 0; goes_on; i = (i + 1) % series_.size())
       goes_on = measure_interval(series_[i]);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     sum_up();
-    session_.fail(error.what());
     throw;
   }
   sum_up();

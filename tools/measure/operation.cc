@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measure/traffic.h"
 
-#include "tools/measure/role.h"
+#include "tools/measure/operation.h"
 
 namespace rondo::tools {
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 namespace rondo::tools {
 
@@ -18,6 +20,18 @@ inline void maximum_over_ranks(Communicator& communicator, std::span<double> val
 inline double maximum_over_ranks(Communicator& communicator, double value) {
   maximum_over_ranks(communicator, std::span(&value, 1));
   return value;
+}
+
+// The values of all ranks, by rank.
+template <class T>
+std::vector<T> gather_from_ranks(Communicator& communicator, T own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(communicator.size()));
+  communicator
+      .all_gather(Buffer{&own, sizeof own, DType::u8},
+                  Buffer{all.data(), all.size() * sizeof own, DType::u8})
+      .wait();
+  return all;
 }
 
 inline std::uint64_t sum_over_ranks(Communicator& communicator, std::uint64_t value) {
