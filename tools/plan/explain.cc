@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan/explain.h"
+#include "tools/plan/plan.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rondo/plan.h>
+#include "tools/plan/plan.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,9 +13,6 @@
 #include <rondo/error.h>
 
 #include "base/traits.h"
-#include "tools/plan/explain.h"
-#include "tools/plan/hosts.h"
-#include "tools/plan/simulate.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
@@ -23,13 +20,73 @@
 namespace rondo::tools {
 namespace {
 
-struct PlanFlags {
-  std::string operation, algorithm, ranks, root = "0", rank, bytes = "64M";
-  std::string segments = "12", depth, credits = "1", ranks_per_host = "0", cores = "0";
-  std::string segment, json, constants;
-  bool check = false, explain = false, simulate = false, reproducible = false;
-  SimulateFlags simulation;
-};
+constexpr std::uint64_t most_ranks_of_plan = 100'000;
+
+std::vector<int> counts_of(const HostFlags& flags) {
+  std::vector<int> counts;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = flags.ranks_per_host.find(',', begin);
+    const std::string part =
+        flags.ranks_per_host.substr(begin, end == std::string::npos ? end : end - begin);
+    counts.push_back(parse_int("--ranks-per-host", part, 0, most_ranks_of_plan));
+  }
+  return counts;
+}
+
+bool lists(const HostFlags& flags) {
+  return flags.ranks_per_host.find(',') != std::string::npos;
+}
+
+// Whether the flags give a number of hosts or of ranks on a host.
+bool any(const HostFlags& flags) {
+  return !flags.hosts.empty() || lists(flags) || counts_of(flags).front() > 0;
+}
+
+// The number of ranks when --ranks-per-host is a list, otherwise 0.
+int ranks_of(const HostFlags& flags) {
+  if (!lists(flags)) return 0;
+  const std::vector<int> counts = counts_of(flags);
+  if (std::find(counts.begin(), counts.end(), 0) != counts.end())
+    throw UsageError(
+        fmt::format("--ranks-per-host {}: a host has at least one rank", flags.ranks_per_host));
+  const auto sum = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  if (sum > most_ranks_of_plan)
+    throw UsageError(fmt::format("--ranks-per-host {}: too many ranks", flags.ranks_per_host));
+  return static_cast<int>(sum);
+}
+
+// The host of each rank; empty unless any().
+std::vector<int> hosts_of(const HostFlags& flags, int ranks) {
+  if (!any(flags)) return {};
+  std::vector<int> hosts;
+  if (const int listed = ranks_of(flags); listed > 0) {
+    if (listed != ranks || !flags.hosts.empty())
+      throw UsageError(
+          fmt::format("--ranks-per-host {}: this list places {} ranks; leave out --ranks and "
+                      "--hosts",
+                      flags.ranks_per_host, listed));
+    int host = 0;
+    for (const int count : counts_of(flags))
+      hosts.insert(hosts.end(), static_cast<std::size_t>(count), host++);
+    return hosts;
+  }
+  const int each = counts_of(flags).front();
+  int count = flags.hosts.empty() ? (ranks - 1) / std::max(1, each) + 1
+                                  : parse_int("--hosts", flags.hosts, 1, most_ranks_of_plan);
+  count = std::min(count, ranks);
+  if (each > 0 && (count != (ranks - 1) / each + 1))
+    throw UsageError(
+        fmt::format("--ranks-per-host {}: does not fit {} ranks on {} hosts", each, ranks, count));
+  const auto share = [&](int rank) {
+    return static_cast<int>(static_cast<std::int64_t>(rank) * count / ranks);
+  };
+  for (int rank = 0; rank < ranks; ++rank)
+    hosts.push_back(flags.placement == "turns" ? rank % count
+                    : each > 0                 ? rank / each
+                                               : share(rank));
+  return hosts;
+}
 
 std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   std::vector<Collective> operations;
@@ -48,13 +105,9 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
                                suggest(flags.operation, names), join(names)));
 }
 
-HostFlags host_flags(const PlanFlags& flags) {
-  return {flags.simulation.hosts, flags.ranks_per_host, flags.simulation.placement};
-}
-
 int chosen_ranks(const PlanFlags& flags) {
   if (!flags.ranks.empty()) return parse_int("--ranks", flags.ranks, 1, 100'000);
-  const int listed = ranks_of(host_flags(flags));
+  const int listed = ranks_of(flags.hosts);
   return listed > 0 ? listed : 4;
 }
 
@@ -64,7 +117,7 @@ void print_schedule(const PlanFlags& flags) {
   query.algorithm =
       flags.algorithm.empty() ? list_algorithms(query.operation).front() : flags.algorithm;
   query.ranks = chosen_ranks(flags);
-  query.hosts = hosts_of(host_flags(flags), query.ranks);
+  query.hosts = hosts_of(flags.hosts, query.ranks);
   query.root = parse_int("--root", flags.root, 0, static_cast<std::uint64_t>(query.ranks - 1));
   int first = 0, last = query.ranks - 1;
   if (!flags.rank.empty())
@@ -116,7 +169,7 @@ struct CheckRun {
 
 std::vector<int> checked_sizes(const PlanFlags& flags) {
   if (!flags.ranks.empty()) return {parse_int("--ranks", flags.ranks, 1, 1024)};
-  if (const int listed = ranks_of(host_flags(flags)); listed > 0) return {listed};
+  if (const int listed = ranks_of(flags.hosts); listed > 0) return {listed};
   std::vector<int> sizes;
   for (int ranks = 1; ranks <= 33; ++ranks) sizes.push_back(ranks);
   for (const int ranks : {64, 100, 128}) sizes.push_back(ranks);
@@ -125,7 +178,7 @@ std::vector<int> checked_sizes(const PlanFlags& flags) {
 
 // Without flags all ranks are on one host, but two_level is proved on several.
 std::vector<HostFlags> checked_hosts(const PlanFlags& flags, const std::string& algorithm) {
-  if (any(host_flags(flags)) || algorithm != "two_level") return {host_flags(flags)};
+  if (any(flags.hosts) || algorithm != "two_level") return {flags.hosts};
   return {{"", "4", "blocks"}, {"3", "0", "turns"}};
 }
 
@@ -193,7 +246,7 @@ void run_explanation(const PlanFlags& flags) {
   query.operation = chosen_operations(flags, false).front();
   query.bytes = parse_bytes("--bytes", flags.bytes);
   query.ranks = chosen_ranks(flags);
-  if (const std::vector<int> hosts = hosts_of(host_flags(flags), query.ranks); !hosts.empty()) {
+  if (const std::vector<int> hosts = hosts_of(flags.hosts, query.ranks); !hosts.empty()) {
     query.hosts = *std::max_element(hosts.begin(), hosts.end()) + 1;
     for (int host = 0; host < query.hosts; ++host)
       query.ranks_per_host = std::max(
@@ -206,20 +259,6 @@ void run_explanation(const PlanFlags& flags) {
   if (!flags.constants.empty()) query.constants = read_constants(flags.constants);
   query.reproducible = flags.reproducible;
   explain(query, flags.json);
-}
-
-void run_simulation(const PlanFlags& flags) {
-  simulate(flags.simulation, {.operation = chosen_operations(flags, false).front(),
-                              .bytes = flags.bytes,
-                              .algorithms = flags.algorithm,
-                              .ranks = flags.ranks,
-                              .root = flags.root,
-                              .ranks_per_host = flags.ranks_per_host,
-                              .cores = flags.cores,
-                              .depth = flags.depth,
-                              .segment = flags.segment,
-                              .json = flags.json,
-                              .reproducible = flags.reproducible});
 }
 
 }  // namespace
@@ -260,7 +299,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--bytes", flags->bytes,
                       "Explain, simulate: size of the whole buffer (default 64M)");
   command->add_option(
-      "--ranks-per-host", flags->ranks_per_host,
+      "--ranks-per-host", flags->hosts.ranks_per_host,
       "Ranks on each host: one number (0 means all, or 1 with --simulate), or a list such as 3,5 "
       "with a number for each host (not with --simulate)");
   command->add_option(
@@ -276,14 +315,14 @@ void add_plan(CLI::App& app, int& exit_code) {
       "output, without the table");
   command->add_option("--constants", flags->constants,
                       "Explain: use the costs in this file, from rondo bench --write-constants");
-  add_simulate_flags(*command, flags->simulation);
+  add_simulate_flags(*command, *flags);
   command->callback([flags, &exit_code] {
     exit_code = exit_fine;
     try {
       if (flags->check)
         exit_code = check_schedules(*flags);
       else if (flags->simulate)
-        run_simulation(*flags);
+        simulate(*flags, chosen_operations(*flags, false).front());
       else if (flags->explain)
         run_explanation(*flags);
       else

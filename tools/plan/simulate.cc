@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan/simulate.h"
+#include "tools/plan/plan.h"
 
 #include <fmt/format.h>
 #include <rondo/plan.h>
@@ -19,27 +19,28 @@ namespace {
 
 constexpr std::uint64_t most_simulated = 1'000'000;
 
-SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) {
+SimulatedHosts read_hosts(const PlanFlags& flags) {
   SimulatedHosts h;
-  h.ranks_per_host = parse_int("--ranks-per-host", call.ranks_per_host, 0, most_simulated);
+  h.ranks_per_host = parse_int("--ranks-per-host", flags.hosts.ranks_per_host, 0, most_simulated);
   if (h.ranks_per_host == 0) h.ranks_per_host = 1;
   const auto per_host = static_cast<std::uint64_t>(h.ranks_per_host);
-  if (!flags.hosts.empty()) {
-    h.hosts = parse_int("--hosts", flags.hosts, 1, most_simulated / per_host);
-  } else if (!call.ranks.empty()) {
-    const int ranks = parse_int("--ranks", call.ranks, 1, most_simulated);
+  if (!flags.hosts.hosts.empty()) {
+    h.hosts = parse_int("--hosts", flags.hosts.hosts, 1, most_simulated / per_host);
+  } else if (!flags.ranks.empty()) {
+    const int ranks = parse_int("--ranks", flags.ranks, 1, most_simulated);
     if (ranks % h.ranks_per_host != 0)
       throw UsageError(fmt::format("--ranks {}: not a multiple of --ranks-per-host {}", ranks,
                                    h.ranks_per_host));
     h.hosts = ranks / h.ranks_per_host;
   }
-  if (!flags.hosts.empty() && !call.ranks.empty() &&
-      parse_int("--ranks", call.ranks, 1, most_simulated) != h.hosts * h.ranks_per_host)
-    throw UsageError(fmt::format("--ranks {}: --hosts {} with {} ranks each gives {}", call.ranks,
+  if (!flags.hosts.hosts.empty() && !flags.ranks.empty() &&
+      parse_int("--ranks", flags.ranks, 1, most_simulated) != h.hosts * h.ranks_per_host)
+    throw UsageError(fmt::format("--ranks {}: --hosts {} with {} ranks each gives {}", flags.ranks,
                                  h.hosts, h.ranks_per_host, h.hosts * h.ranks_per_host));
-  if (flags.placement != "blocks" && flags.placement != "turns")
-    throw UsageError(fmt::format("--placement {}: possible are blocks and turns", flags.placement));
-  h.in_turns = flags.placement == "turns";
+  if (flags.hosts.placement != "blocks" && flags.hosts.placement != "turns")
+    throw UsageError(
+        fmt::format("--placement {}: possible are blocks and turns", flags.hosts.placement));
+  h.in_turns = flags.hosts.placement == "turns";
   h.link_latency_s = parse_seconds("--link-latency", flags.link_latency);
   h.link_bytes_per_s = parse_rate("--link-rate", flags.link_rate);
   h.link_burst_bytes = parse_bytes("--link-burst", flags.link_burst);
@@ -48,12 +49,12 @@ SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) 
   h.frame_s = parse_seconds("--frame-cost", flags.frame_cost);
   h.byte_s = parse_seconds("--byte-cost", flags.byte_cost);
   h.reduce_bytes_per_s = parse_rate("--reduce-rate", flags.reduce_rate);
-  h.cores_per_host = parse_int("--cores", call.cores, 0, most_simulated);
+  h.cores_per_host = parse_int("--cores", flags.cores, 0, most_simulated);
   h.cores = parse_int("--shared-cores", flags.shared_cores, 0, most_simulated);
   return h;
 }
 
-SimulatedStragglers read_stragglers(const SimulateFlags& flags) {
+SimulatedStragglers read_stragglers(const PlanFlags& flags) {
   return {.count = parse_int("--stragglers", flags.stragglers, 0, most_simulated),
           .hosts = flags.straggler_hosts,
           .factor = parse_positive("--straggler-factor", flags.straggler_factor),
@@ -61,18 +62,18 @@ SimulatedStragglers read_stragglers(const SimulateFlags& flags) {
           .seed = parse_number("--seed", flags.seed, 0, UINT64_MAX)};
 }
 
-SimulationQuery read_query(const SimulateFlags& flags, const SimulateCall& call) {
+SimulationQuery read_query(const PlanFlags& flags, Collective operation) {
   SimulationQuery query;
-  query.operation = call.operation;
-  query.bytes = parse_bytes("--bytes", call.bytes);
-  query.hosts = read_hosts(flags, call);
-  query.root = parse_int("--root", call.root, 0,
+  query.operation = operation;
+  query.bytes = parse_bytes("--bytes", flags.bytes);
+  query.hosts = read_hosts(flags);
+  query.root = parse_int("--root", flags.root, 0,
                          static_cast<std::uint64_t>(query.hosts.hosts) *
                                  static_cast<std::uint64_t>(query.hosts.ranks_per_host) -
                              1);
-  if (!call.depth.empty()) query.depth = parse_int("--depth", call.depth, 1, most_simulated);
-  if (!call.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", call.segment);
-  query.reproducible = call.reproducible;
+  if (!flags.depth.empty()) query.depth = parse_int("--depth", flags.depth, 1, most_simulated);
+  if (!flags.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", flags.segment);
+  query.reproducible = flags.reproducible;
   query.stragglers = read_stragglers(flags);
   return query;
 }
@@ -188,15 +189,15 @@ nlohmann::json to_json(const SimulationQuery& query, const std::vector<Simulated
 
 }  // namespace
 
-void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
+void add_simulate_flags(CLI::App& command, PlanFlags& flags) {
   const auto add = [&](const char* name, std::string& value, const std::string& text) {
     command.add_option(name, value, "Simulate: " + text)->capture_default_str();
   };
-  command.add_option("--hosts", flags.hosts,
+  command.add_option("--hosts", flags.hosts.hosts,
                      "Number of hosts (default: what --ranks and --ranks-per-host give, or 4 with "
                      "--simulate)");
   command
-      .add_option("--placement", flags.placement,
+      .add_option("--placement", flags.hosts.placement,
                   "blocks: ranks of a host follow each other; turns: hosts take turns")
       ->capture_default_str();
   add("--link-latency", flags.link_latency, "latency of the network, without the frame costs");
@@ -217,11 +218,11 @@ void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
                    "Simulate: stragglers are whole hosts with their links");
 }
 
-void simulate(const SimulateFlags& flags, const SimulateCall& call) {
-  const SimulationQuery query = read_query(flags, call);
-  const std::vector<Simulated> rows = simulate_all(query, call.algorithms);
-  if (!call.json.empty()) write_report("--json", call.json, to_json(query, rows).dump(2) + "\n");
-  if (!is_standard_output(call.json)) print_table(query, rows);
+void simulate(const PlanFlags& flags, Collective operation) {
+  const SimulationQuery query = read_query(flags, operation);
+  const std::vector<Simulated> rows = simulate_all(query, flags.algorithm);
+  if (!flags.json.empty()) write_report("--json", flags.json, to_json(query, rows).dump(2) + "\n");
+  if (!is_standard_output(flags.json)) print_table(query, rows);
 }
 
 }  // namespace rondo::tools
