@@ -14,7 +14,7 @@
 
 #include "base/text.h"
 #include "tools/ranks/spawn.h"
-#include "tools/records/result_file.h"
+#include "tools/records/record_file.h"
 #include "tools/shared/text.h"
 
 namespace rondo::tools {
@@ -296,9 +296,7 @@ void try_files(const BenchOptions& options) {
   const auto attempt = [](const char* flag, const std::string& path) {
     if (!path.empty()) const ResultFile tried(flag, path);
   };
-  attempt("--json", options.json);
-  attempt("--csv", options.csv);
-  if (!options.jsonl.empty()) const LineFile tried("--jsonl", options.jsonl);
+  const RecordFile tried(options.json, options.csv, options.jsonl);
   attempt("--write-constants", options.constants);
   if (options.pairs) attempt("--svg", options.pairs->svg);
 }

@@ -53,7 +53,7 @@ void Session::open_files() {
   std::string trouble;
   try {
     if (is_first()) try_files(options_);
-    if (is_first()) record_.emplace(options_.json, options_.csv);
+    if (is_first()) record_.emplace(options_.json, options_.csv, options_.jsonl);
   } catch (const UsageError& error) {
     trouble = error.what();
   }

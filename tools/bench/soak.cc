@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <exception>
 #include <optional>
 #include <string>
@@ -16,7 +15,6 @@
 #include "tools/bench/report.h"
 #include "tools/late/clocks.h"
 #include "tools/measure/measure.h"
-#include "tools/records/result_file.h"
 #include "tools/records/write.h"
 #include "tools/shared/agree.h"
 #include "tools/shared/commands.h"
@@ -81,7 +79,6 @@ class Soak {
   Clocks clocks_;
   Measurement measurement_;
   std::vector<Series> series_;
-  std::optional<LineFile> lines_;  // of rank 0
   Clock::time_point begin_ = Clock::now();
   double left_ = 0;    // seconds until the end, the same on all ranks
   double stored_ = 0;  // when the files were written last, in seconds
@@ -102,30 +99,25 @@ void Soak::begin() {
   session_.deliver([&] {
     std::vector<std::string> columns = columns_of(session_.setting());
     columns.insert(columns.begin(), "second");
-    const Json head = head_of(session_.setting(), "soak");
-    session_.record().begin(head, std::move(columns));
-    if (!options_.jsonl.empty()) lines_.emplace("--jsonl", options_.jsonl);
-    if (lines_) lines_->add(write_line(head));
+    session_.record().begin(head_of(session_.setting(), "soak"), std::move(columns));
     if (!session_.shows_table()) return;
     print(
         "# a line is an interval; p50 and p99: of its iterations; late: the rank that called "
         "last most often\n#\n");
-    print("#{}\n", fmt::format(interval_columns, "second", "operation", "size", "type",
-                               "iterations", "p50", "p99", "max", "busbw", "#wrong", "late")
-                       .substr(1));
-    print("#{}\n", fmt::format(interval_columns, "(s)", "", "(B)", "", "", "(us)", "(us)", "(us)",
-                               "(GB/s)", "", "")
-                       .substr(1));
+    print_title(interval_columns, "second", "operation", "size", "type", "iterations", "p50", "p99",
+                "max", "busbw", "#wrong", "late");
+    print_title(interval_columns, "(s)", "", "(B)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "",
+                "");
     flush_output();
   });
 }
 
 void Soak::print_interval(const Row& row, double second) const {
-  print("{}\n", fmt::format(interval_columns, fmt::format("{:.1f}", second), name_of(row.operation),
-                            row.bytes, name_of(row.type), row.iterations,
-                            short_number(row.time.p50_us), short_number(row.time.p99_us),
-                            short_number(row.time.max_us), fmt::format("{:.3f}", row.busbw),
-                            wrong_of(session_.setting(), row), describe_late(row)));
+  print_row(interval_columns, fmt::format("{:.1f}", second), name_of(row.operation), row.bytes,
+            name_of(row.type), row.iterations, short_number(row.time.p50_us),
+            short_number(row.time.p99_us), short_number(row.time.max_us),
+            fmt::format("{:.3f}", row.busbw), wrong_of(session_.setting(), row),
+            describe_late(row));
   flush_output();
 }
 
@@ -134,13 +126,12 @@ void Soak::tell(Series& series, const Row& row, double second) {
   for (const double us : row.times_us) series.times.add(us);
   series.at.push_back(second);
   series.p50_us.push_back(row.time.p50_us);
-  Json json{{"second", std::round(second * 1e3) / 1e3}};
+  Json json{{"second", rounded(second, 1e3)}};
   // Members for each rank would make an hour of many ranks too large.
   Json members = row_of(session_.setting(), row);
   for (const char* member : {"rank_p50_us", "rank_last_share", "rank_behind_us"})
     members.erase(member);
   json.update(members);
-  if (lines_) lines_->add(write_line(json));
   session_.record().add(json);
   if (seconds() - stored_ >= seconds_between_stores) {
     session_.record().store();
@@ -181,7 +172,7 @@ bool Soak::measure_interval(Series& series) {
 }
 
 Json Soak::summary_of(const Series& series) const {
-  const auto us = [](double value) { return std::round(value * 1e3) / 1e3; };
+  const auto us = [](double value) { return rounded(value, 1e3); };
   const auto drift = drift_of(series);
   return {{"operation", name_of(series.operation)},
           {"bytes", series.bytes},
@@ -195,7 +186,7 @@ Json Soak::summary_of(const Series& series) const {
           {"p50_us", us(series.times.percentile(0.5))},
           {"p99_us", us(series.times.percentile(0.99))},
           {"max_us", us(series.times.max_us())},
-          {"drift_percent_per_hour", drift ? Json(std::round(*drift * 10) / 10) : Json()},
+          {"drift_percent_per_hour", drift ? Json(rounded(*drift, 10)) : Json()},
           {"wrong", series.wrong},
           {"errors", series.faulty}};
 }
@@ -222,13 +213,7 @@ void Soak::sum_up() {
   Json summaries = Json::array();
   for (const Series& series : series_)
     if (!series.at.empty()) summaries.push_back(summary_of(series));
-  const Json tail{{"seconds", std::round(seconds() * 1e3) / 1e3}, {"summary", summaries}};
-  session_.record().set_tail(tail);
-  if (lines_) try {
-      lines_->add(write_line(tail));
-    } catch (const std::exception& error) {
-      say("rondo bench: {}\n", error.what());
-    }
+  session_.record().set_tail({{"seconds", rounded(seconds(), 1e3)}, {"summary", summaries}});
   session_.deliver([&] {
     if (session_.shows_table()) print_summary();
   });

@@ -8,6 +8,7 @@
 
 #include "base/mix.h"
 #include "base/process.h"
+#include "tools/shared/agree.h"
 
 namespace rondo::tools {
 namespace {
@@ -25,18 +26,15 @@ std::uint64_t hash_of_clock() {
 }  // namespace
 
 Clocks::Clocks(Communicator& communicator) : communicator_(communicator) {
-  const auto size = static_cast<std::size_t>(communicator.size());
   const auto local = communicator.local_ranks();
   // The first rank of this host, and what proves that its ranks read one clock.
   struct Identity {
     std::uint64_t host = 0, clock = 0;
     bool operator==(const Identity&) const = default;
   };
-  static_assert(sizeof(Identity) == 2 * sizeof(std::uint64_t));
-  Identity mine{static_cast<std::uint64_t>(*std::ranges::min_element(local)), hash_of_clock()};
-  std::vector<Identity> all(size);
-  communicator.all_gather(Buffer{&mine, 2, DType::u64}, Buffer{all.data(), 2 * size, DType::u64})
-      .wait();
+  const Identity mine{static_cast<std::uint64_t>(*std::ranges::min_element(local)),
+                      hash_of_clock()};
+  const std::vector<Identity> all = gather_from_ranks(communicator, mine);
   const auto first_of = [&](const Identity& clock, int rank) {
     if (clock.clock == 0) return rank;
     return static_cast<int>(std::ranges::find(all, clock) - all.begin());

@@ -132,10 +132,7 @@ void Iterations::measure(Row& row, bool together, const std::function<Timed()>& 
   row.iterations = samples.added();
   row.cut_short = samples.added() < wanted;
   std::vector<double>& times = samples.times();
-  row.rank_p50_us.assign(static_cast<std::size_t>(communicator_.size()), 0);
-  double own = summarize(times).p50_us;
-  communicator_.all_gather(Buffer{&own, 1, DType::f64}, buffer_of(std::span(row.rank_p50_us)))
-      .wait();
+  row.rank_p50_us = gather_from_ranks(communicator_, summarize(times).p50_us);
   maximum_over_ranks(communicator_, times);
   row.time = summarize(times);
   if (context_.conditions.keep_times) row.times_us = std::move(times);

@@ -170,11 +170,7 @@ std::vector<PairValues> Pairs::measure(const Round& round) {
           link->receive_stream(1 - two->rank());
     });
   }
-  std::vector<Mine> all(static_cast<std::size_t>(communicator_.size()));
-  communicator_
-      .all_gather({&mine, sizeof mine, DType::u8},
-                  {all.data(), all.size() * sizeof mine, DType::u8})
-      .wait();
+  const std::vector<Mine> all = gather_from_ranks(communicator_, mine);
   std::vector<PairValues> values;
   for (const Pair& pair : round) {
     const Mine& one = all[static_cast<std::size_t>(ends_[pair.first].rank)];

@@ -103,12 +103,8 @@ void print_limits_of(const Survey& survey) {
   }
 }
 
-double with_steps(double value, double steps) {
-  return std::round(value * steps) / steps;
-}
-
 Json side_of(const Finding::Side& side) {
-  return {{"out", side.out}, {"links", side.links}, {"value", with_steps(side.value, 1e6)}};
+  return {{"out", side.out}, {"links", side.links}, {"value", rounded(side.value, 1e6)}};
 }
 
 std::string_view name_of(Finding::Kind kind) {
@@ -128,7 +124,7 @@ Json json_of(const Finding& finding, const Survey& survey, const Words& words) {
   if (finding.kind == Finding::Kind::link) json["to_rank"] = rank_of(finding.other);
   json["from"] = side_of(finding.from);
   if (finding.quantity != Quantity::latency) json["to"] = side_of(finding.to);
-  json["others"] = with_steps(finding.others, 1e6);
+  json["others"] = rounded(finding.others, 1e6);
   json["text"] = words.sentence(finding);
   return json;
 }
@@ -253,7 +249,7 @@ Json row_of(const Measured& measured, const Survey& survey, const Words& words) 
       outlier += fmt::format("{}{}", outlier.empty() ? "" : ", ", tools::name_of(quantity));
   if (measured.is_lost) outlier = "lost";
   const auto if_known = [](bool known, double value, double steps) {
-    return known ? Json(with_steps(value, steps)) : Json(nullptr);
+    return known ? Json(rounded(value, steps)) : Json(nullptr);
   };
   return {{"from", from.host},
           {"to", to.host},
@@ -277,14 +273,14 @@ std::vector<std::string> columns_of_pairs() {
 Json tail_of(const Survey& survey, const Words& words) {
   Json scales = Json::array(), findings = Json::array();
   for (const Survey::Judgement& judgement : survey.judgements())
-    scales.push_back({{"what", tools::name_of(judgement.quantity)},
-                      {"links", tools::name_of(judgement.where)},
-                      {"median", with_steps(judgement.scale.median, 1e6)},
-                      {"deviation", with_steps(judgement.scale.deviation, 1e6)},
-                      {"limit", std::isfinite(judgement.scale.limit)
-                                    ? Json(with_steps(judgement.scale.limit, 1e6))
-                                    : Json(nullptr)},
-                      {"worst", with_steps(judgement.scale.worst, 1e6)}});
+    scales.push_back(
+        {{"what", tools::name_of(judgement.quantity)},
+         {"links", tools::name_of(judgement.where)},
+         {"median", rounded(judgement.scale.median, 1e6)},
+         {"deviation", rounded(judgement.scale.deviation, 1e6)},
+         {"limit", std::isfinite(judgement.scale.limit) ? Json(rounded(judgement.scale.limit, 1e6))
+                                                        : Json(nullptr)},
+         {"worst", rounded(judgement.scale.worst, 1e6)}});
   for (const Finding& finding : survey.findings())
     findings.push_back(json_of(finding, survey, words));
   return {{"scales", std::move(scales)}, {"findings", std::move(findings)}};

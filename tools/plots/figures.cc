@@ -357,20 +357,6 @@ std::vector<HeatMap> heat_maps_of(const Record& record, Part part) {
 
 }  // namespace
 
-std::string describe(const Record& record) {
-  std::vector<std::string> hosts;
-  for (const HostRecord& host : record.hosts) {
-    if (hosts.size() == most_named) {
-      hosts.push_back(fmt::format("{} more hosts", record.hosts.size() - most_named));
-      break;
-    }
-    hosts.push_back(host.name);
-  }
-  return fmt::format("{}, rondo {}, {} {} over {} on {}{}", record.time, record.rondo, record.ranks,
-                     record.ranks == 1 ? "rank" : "ranks", record.transport, join(hosts),
-                     record.complete ? "" : "; not complete: " + record.error);
-}
-
 std::vector<Chart> charts_of(std::span<const Record> records, Part part) {
   std::vector<Chart> charts;
   const Notes notes = notes_of(records);

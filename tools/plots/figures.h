@@ -27,7 +27,4 @@ std::string one_below_the_other(const std::vector<Picture>& pictures);
 // The shortest names that tell the records apart: "a" for dir/a.json.
 std::vector<std::string> names_of(std::span<const Record> records);
 
-// "2026-11-27T14:03:03Z, rondo 0.1.0, 4 ranks over shm on one, two"
-std::string describe(const Record& record);
-
 }  // namespace rondo::tools

@@ -9,14 +9,14 @@
 #include <cstddef>
 
 #include "base/text.h"
+#include "tools/plots/svg.h"
 
 namespace rondo::tools {
 namespace {
 
 constexpr int map_margin = 24, title_height = 34, map_title_height = 26, gap = 48,
-              legend_width = 14, legend_gap = 16, tick_width = 64, character = 7, most_label = 18,
-              legend_steps = 32;
-constexpr std::size_t most_with_values = 16, most_with_labels = 48;
+              legend_width = 14, legend_gap = 16, tick_width = 64, character = 7, legend_steps = 32;
+constexpr std::size_t most_with_values = 16, most_with_labels = 48, most_label = 18;
 
 struct Colour {
   double red, green, blue;
@@ -44,27 +44,8 @@ std::string colour_at(double share) {
                      mixed(&Colour::blue));
 }
 
-// XML allows no control characters, and needs valid UTF-8.
 std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : base::printable(text)) {
-    if (c == '&')
-      safe += "&amp;";
-    else if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '"')
-      safe += "&quot;";
-    else
-      safe += c;
-  }
-  return safe;
-}
-
-std::string shortened(const std::string& label) {
-  if (label.size() <= most_label) return label;
-  return std::string(base::first_bytes(label, most_label - 2)) + "..";
+  return attribute_text(base::printable(text));
 }
 
 // Where a value stands between the worst and the best.
@@ -122,7 +103,7 @@ class Drawing {
       : map_(map), scale_(map), x_(x), y_(y), count_(map.labels.size()), cell_(cell_size(count_)) {
     std::size_t longest = 0;
     for (const std::string& label : map.labels)
-      longest = std::max(longest, shortened(label).size());
+      longest = std::max(longest, shortened(label, most_label).size());
     if (count_ <= most_with_labels) label_ = static_cast<int>(longest) * character + 10;
   }
   int width() const {
@@ -152,7 +133,7 @@ class Drawing {
   }
 
   std::string labels_of(std::size_t i) const {
-    const std::string label = escaped(shortened(map_.labels[i]));
+    const std::string label = escaped(shortened(map_.labels[i], most_label));
     const int row_y = top(i) + cell_ / 2 + 4, column_x = left(i) + cell_ / 2 + 4;
     return fmt::format(
         "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n"

@@ -94,7 +94,7 @@ Verdict judge(const SideOfRow& first, const SideOfRow& second, Metric metric,
 }
 
 RowKey key_of(const ResultRow& row) {
-  return {row.operation, row.type, row.op, row.bytes, row.root, row.ranks, row.in_place};
+  return {row.operation, row.type, row.op, row.root, row.in_place, row.ranks, row.bytes};
 }
 
 // The rows of each key, and the keys in the order of the records.

@@ -3,12 +3,12 @@
 // Compares rows of records. docs/reference/records.md says what noise is and when a row is worse.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "tools/records/read.h"
@@ -24,13 +24,12 @@ double parse_worse(std::string_view text, Metric metric);
 // What must be equal for two rows to be compared.
 struct RowKey {
   std::string operation, type, op;
-  std::uint64_t bytes = 0;
-  int root = -1, ranks = 1;
+  int root = -1;
   bool in_place = false;
+  int ranks = 1;
+  std::uint64_t bytes = 0;
 
-  auto tie() const { return std::tie(operation, type, op, root, in_place, ranks, bytes); }
-  bool operator<(const RowKey& other) const { return tie() < other.tie(); }
-  bool operator==(const RowKey& other) const { return tie() == other.tie(); }
+  auto operator<=>(const RowKey&) const = default;
 };
 
 // "all_reduce 64 KiB f32 sum, in place"

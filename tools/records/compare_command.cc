@@ -88,20 +88,9 @@ std::string note_of(const ComparedRow& row, bool names_ranks, bool names_transpo
 }
 
 void print_side(const char* name, const std::vector<Record>& records) {
-  for (const Record& record : records) {
-    std::vector<std::string> hosts;
-    for (const HostRecord& host : record.hosts) hosts.push_back(host.name);
-    if (hosts.size() > 4) {
-      const std::size_t more = hosts.size() - 3;
-      hosts.resize(3);
-      hosts.push_back(fmt::format("{} more", more));
-    }
-    print_text(base::printable(fmt::format("# {}: {}, {}, rondo {}, {} {} over {} on {}{}", name,
-                                           record.path, record.time, record.rondo, record.ranks,
-                                           record.ranks == 1 ? "rank" : "ranks", record.transport,
-                                           join(hosts), record.complete ? "" : ", not complete")) +
+  for (const Record& record : records)
+    print_text(base::printable(fmt::format("# {}: {}, {}", name, record.path, describe(record))) +
                "\n");
-  }
 }
 
 constexpr std::string_view columns = "{:<14} {:>9} {:>13} {:>5} {:>9} {:>17} {:>9} {:>17} {:>6} {}";
@@ -119,8 +108,7 @@ void print_rows(const Comparison& comparison) {
                                 metric, "noise", "ratio", "verdict")
                         .substr(1));
   const char* unit = comparison.metric == Metric::busbw ? "(GB/s)" : "(us)";
-  print("#{}\n",
-        fmt::format(columns, "", "", "", "", "first", unit, "second", unit, "", "").substr(1));
+  print_title(columns, "", "", "", "", "first", unit, "second", unit, "", "");
   for (const ComparedRow& row : comparison.rows) {
     const RowKey& key = row.key;
     const std::string type = key.op == "none" ? key.type : key.type + " " + key.op;

@@ -4,7 +4,6 @@
 #include <sys/utsname.h>
 
 #include <fmt/format.h>
-#include "tools/records/record_file.h"
 
 #include <algorithm>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "tools/shared/agree.h"
 
 namespace rondo::tools {
 namespace {
@@ -46,17 +46,6 @@ std::uint64_t number_of(const Json& json, const char* key) {
   return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
 
-std::string write(const HostRecord& host) {
-  Json interfaces = Json::array();
-  for (const InterfaceRecord& interface : host.interfaces)
-    interfaces.push_back({{"name", interface.name},
-                          {"address", interface.address},
-                          {"mbit", static_cast<unsigned>(interface.mbit)}});
-  return Json{{"name", host.name},   {"kernel", host.kernel},       {"processor", host.processor},
-              {"cores", host.cores}, {"memory", host.memory_bytes}, {"interfaces", interfaces}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 HostRecord read(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   HostRecord host;
@@ -65,7 +54,7 @@ HostRecord read(std::string_view text) {
   host.kernel = text_of(json, "kernel");
   host.processor = text_of(json, "processor");
   host.cores = static_cast<unsigned>(number_of(json, "cores"));
-  host.memory_bytes = number_of(json, "memory");
+  host.memory_bytes = number_of(json, "memory_bytes");
   const auto interfaces = json.find("interfaces");
   if (interfaces == json.end() || !interfaces->is_array()) return host;
   for (const Json& interface : *interfaces)
@@ -76,6 +65,22 @@ HostRecord read(std::string_view text) {
 }
 
 }  // namespace
+
+Json json_of(const HostRecord& host) {
+  Json interfaces = Json::array();
+  for (const InterfaceRecord& interface : host.interfaces) {
+    Json json{{"name", interface.name}, {"address", interface.address}};
+    if (interface.mbit > 0) json["mbit"] = static_cast<unsigned>(interface.mbit);
+    interfaces.push_back(std::move(json));
+  }
+  return {{"name", host.name},
+          {"ranks", host.ranks},
+          {"kernel", host.kernel},
+          {"processor", host.processor},
+          {"cores", host.cores},
+          {"memory_bytes", host.memory_bytes},
+          {"interfaces", std::move(interfaces)}};
+}
 
 HostRecord describe_host(const SystemInfo& info) {
   HostRecord host;
@@ -97,12 +102,10 @@ std::vector<HostRecord> gather_hosts(Communicator& communicator, const HostRecor
   const int first =
       local.empty() ? communicator.rank() : *std::min_element(local.begin(), local.end());
   // Only the first rank of a host describes it.
-  std::string mine = first == communicator.rank() ? write(own) : "";
+  std::string mine = first == communicator.rank() ? write_line(json_of(own)) : "";
   if (mine.size() > most_description) mine.clear();
-  std::vector<std::uint64_t> lengths(size), leaders(size);
-  std::uint64_t length = mine.size(), leader = static_cast<std::uint64_t>(first);
-  communicator.all_gather(buffer_of(std::span(&length, 1)), buffer_of(std::span(lengths))).wait();
-  communicator.all_gather(buffer_of(std::span(&leader, 1)), buffer_of(std::span(leaders))).wait();
+  const auto lengths = gather_from_ranks(communicator, mine.size());
+  const auto leaders = gather_from_ranks(communicator, static_cast<std::size_t>(first));
   std::vector<std::size_t> counts(size);
   for (std::size_t rank = 0; rank < size; ++rank)
     counts[rank] = std::min<std::size_t>(lengths[rank], most_description);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/records/record_file.h"
+
 namespace rondo::tools {
 
 struct InterfaceRecord {
@@ -24,6 +26,9 @@ struct HostRecord {
   std::vector<InterfaceRecord> interfaces;  // those that Rondo may use
   std::vector<int> ranks;
 };
+
+// A host as it stands in a record.
+Json json_of(const HostRecord& host);
 
 // This machine, without its ranks.
 HostRecord describe_host(const SystemInfo& info);

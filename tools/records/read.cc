@@ -31,6 +31,7 @@ using Tree = nlohmann::json;
 constexpr int most_depth = 16;
 constexpr std::size_t most_values = 8'000'000;
 constexpr double most_number = 1e18;
+constexpr std::size_t most_hosts_named = 4;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& problem) {
   throw UsageError(base::printable(fmt::format("{}: {}", path, problem)));
@@ -344,6 +345,20 @@ Record parse_record(const std::string& path, std::string text) {
   }
   record.text = std::move(text);
   return record;
+}
+
+std::string describe(const Record& record) {
+  std::vector<std::string> hosts;
+  for (const HostRecord& host : record.hosts) {
+    if (hosts.size() == most_hosts_named) {
+      hosts.push_back(fmt::format("{} more hosts", record.hosts.size() - most_hosts_named));
+      break;
+    }
+    hosts.push_back(host.name);
+  }
+  return fmt::format("{}, rondo {}, {} {} over {} on {}{}", record.time, record.rondo, record.ranks,
+                     record.ranks == 1 ? "rank" : "ranks", record.transport, join(hosts),
+                     record.complete ? "" : "; not complete: " + record.error);
 }
 
 Record read_record(const std::string& path) {

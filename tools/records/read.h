@@ -74,6 +74,9 @@ struct Record {
   std::string error;  // why it is not complete
 };
 
+// "2026-11-27T14:03:03Z, rondo 0.1.0, 4 ranks over shm on one, two"
+std::string describe(const Record& record);
+
 // Bytes of a record that is read, at most.
 inline constexpr std::size_t most_record_bytes = std::size_t{64} << 20;
 

@@ -12,10 +12,6 @@
 
 namespace rondo::tools {
 
-std::string write_line(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 namespace {
 
 // "  "name": value,\n" for each.
@@ -45,9 +41,10 @@ std::string csv_value(const Json& row, const Json& head, const std::string& colu
 
 }  // namespace
 
-RecordFile::RecordFile(const std::string& json, const std::string& csv) {
+RecordFile::RecordFile(const std::string& json, const std::string& csv, const std::string& jsonl) {
   if (!json.empty()) json_.emplace(Document{ResultFile("--json", json), {}});
   if (!csv.empty()) csv_.emplace(Document{ResultFile("--csv", csv), {}});
+  if (!jsonl.empty()) lines_.emplace("--jsonl", jsonl);
 }
 
 void RecordFile::begin(Json head, std::vector<std::string> columns) {
@@ -56,9 +53,11 @@ void RecordFile::begin(Json head, std::vector<std::string> columns) {
   columns_ = std::move(columns);
   if (json_) json_->text = fmt::format("{{\n{}  \"results\": [", members_of(head_));
   if (csv_) csv_->text = join(columns_, ",") + "\n";
+  if (lines_) lines_->add(write_line(head_));
 }
 
 void RecordFile::add(const Json& row) {
+  if (lines_) lines_->add(write_line(row));
   if (json_) json_->text += fmt::format("{}\n    {}", first_ ? "" : ",", write_line(row));
   first_ = false;
   if (!csv_) return;
@@ -69,6 +68,11 @@ void RecordFile::add(const Json& row) {
 
 void RecordFile::set_tail(const Json& tail) {
   tail_ = members_of(tail);
+  if (lines_) try {
+      lines_->add(write_line(tail));
+    } catch (const std::exception& error) {
+      say("rondo bench: {}\n", error.what());
+    }
 }
 
 void RecordFile::update(std::optional<Document>& document, std::string_view end, bool last) {

@@ -5,37 +5,19 @@
 
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <ctime>
+
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {
 
-double rounded(double value, double steps) {
-  return std::round(value * steps) / steps;
-}
 // Microseconds have three decimals, GB/s nine.
 double us(double value) {
   return rounded(value, 1e3);
 }
 double gb_per_s(double value) {
   return rounded(value, 1e9);
-}
-
-Json host_of(const HostRecord& host) {
-  Json interfaces = Json::array();
-  for (const InterfaceRecord& interface : host.interfaces) {
-    Json json{{"name", interface.name}, {"address", interface.address}};
-    if (interface.mbit > 0) json["mbit"] = interface.mbit;
-    interfaces.push_back(std::move(json));
-  }
-  return {{"name", host.name},
-          {"ranks", host.ranks},
-          {"kernel", host.kernel},
-          {"processor", host.processor},
-          {"cores", host.cores},
-          {"memory_bytes", host.memory_bytes},
-          {"interfaces", std::move(interfaces)}};
 }
 
 void add_gpu(const Setting& setting, Json& json) {
@@ -83,7 +65,7 @@ std::string now_in_words() {
 Json head_of(const Setting& setting, const std::string& kind) {
   Json operations = Json::array(), hosts = Json::array(), environment = Json::object();
   for (const Operation& operation : setting.operations) operations.push_back(name_of(operation));
-  for (const HostRecord& host : setting.hosts) hosts.push_back(host_of(host));
+  for (const HostRecord& host : setting.hosts) hosts.push_back(json_of(host));
   for (const VariableInfo& variable : setting.environment)
     environment[variable.name] = variable.value;
   Json head{{"version", record_version},
@@ -136,41 +118,14 @@ Json row_of(const Setting& setting, const Row& row) {
 }
 
 std::vector<std::string> columns_of(const Setting& setting) {
-  std::vector<std::string> columns{"operation", "transport", "ranks", "binding", "fresh"};
-  if (setting.gpu != nullptr)
-    columns.insert(columns.end(),
-                   {"device", "device_name", "staging", "copy_to_gpu", "copy_to_host"});
-  columns.insert(columns.end(), {"bytes",
-                                 "count",
-                                 "type",
-                                 "op",
-                                 "root",
-                                 "in_place",
-                                 "algorithm",
-                                 "agg_iters",
-                                 "window",
-                                 "iterations",
-                                 "mean_us",
-                                 "min_us",
-                                 "p50_us",
-                                 "p90_us",
-                                 "p99_us",
-                                 "max_us",
-                                 "algbw",
-                                 "busbw",
-                                 "messages_per_second",
-                                 "wrong",
-                                 "ceiling",
-                                 "ceiling_of",
-                                 "ceiling_percent",
-                                 "latency_p50_us",
-                                 "latency_p99_us",
-                                 "late_rank",
-                                 "late_share",
-                                 "late_us",
-                                 "transfer_us",
-                                 "clock_error_us"});
-  return columns;
+  const std::string of_gpu =
+      setting.gpu == nullptr ? "" : "device,device_name,staging,copy_to_gpu,copy_to_host,";
+  return split("operation,transport,ranks,binding,fresh," + of_gpu +
+                   "bytes,count,type,op,root,in_place,algorithm,agg_iters,window,iterations,"
+                   "mean_us,min_us,p50_us,p90_us,p99_us,max_us,algbw,busbw,messages_per_second,"
+                   "wrong,ceiling,ceiling_of,ceiling_percent,latency_p50_us,latency_p99_us,"
+                   "late_rank,late_share,late_us,transfer_us,clock_error_us",
+               ',');
 }
 
 }  // namespace rondo::tools

@@ -35,6 +35,16 @@ void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   print_text(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
+// A line of a table, and a line of its titles, which begins with # in place of its first blank.
+template <class... Cells>
+void print_row(fmt::format_string<Cells...> columns, Cells&&... cells) {
+  print("{}\n", fmt::format(columns, std::forward<Cells>(cells)...));
+}
+template <class... Cells>
+void print_title(fmt::format_string<Cells...> columns, Cells&&... cells) {
+  print("#{}\n", fmt::format(columns, std::forward<Cells>(cells)...).substr(1));
+}
+
 // To standard error, whole lines or pieces of one.
 void say_text(std::string_view text) noexcept;
 

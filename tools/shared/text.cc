@@ -12,6 +12,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
+
 namespace rondo::tools {
 namespace {
 
@@ -86,12 +88,10 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
 
 std::uint64_t parse_number(std::string_view flag, std::string_view text, std::uint64_t first,
                            std::uint64_t last) {
-  std::uint64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || value < first || value > last)
-    throw UsageError(
-        fmt::format("{} {}: give a whole number from {} to {}", flag, text, first, last));
-  return value;
+  const auto value = base::parse_whole<std::uint64_t>(text);
+  if (value && *value >= first && *value <= last) return *value;
+  throw UsageError(
+      fmt::format("{} {}: give a whole number from {} to {}", flag, text, first, last));
 }
 
 int parse_int(std::string_view flag, std::string_view text, std::uint64_t first,
@@ -100,12 +100,9 @@ int parse_int(std::string_view flag, std::string_view text, std::uint64_t first,
 }
 
 double parse_positive(std::string_view flag, std::string_view text) {
-  double value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
-      value <= 0)
-    throw UsageError(fmt::format("{} {}: give a number above 0", flag, text));
-  return value;
+  const auto value = base::parse_whole<double>(text);
+  if (value && std::isfinite(*value) && *value > 0) return *value;
+  throw UsageError(fmt::format("{} {}: give a number above 0", flag, text));
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
