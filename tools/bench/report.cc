@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
 #include <utility>
 
 #include "base/text.h"
@@ -68,23 +68,27 @@ std::string_view explain_excess(CeilingOf ceiling_of) {
   return "the machine was faster during the row than before and after it";
 }
 
+// Rows above their ceiling say nothing of how near the others came, so they are counted apart.
 void print_ceilings(const std::vector<Row>& rows) {
-  double least = 0, most = 0, sum = 0, best = 0;
+  double least = INFINITY, most = 0, sum = 0, best = 0, beyond = 0;
   std::size_t count = 0, above = 0, without = 0;
   CeilingOf exceeded = CeilingOf::none;
   for (const Row& row : rows) {
     const double reached = percent_of_ceiling(row);
     without += exceeds_sockets(row) ? 1 : 0;
     if (reached <= 0) continue;
-    least = count == 0 ? row.ceiling : std::min(least, row.ceiling);
+    least = std::min(least, row.ceiling);
     most = std::max(most, row.ceiling);
-    sum += reached;
-    best = std::max(best, reached);
     ++count;
     // Less than half a percent above is noise of the measurement, and is shown as 100.
-    if (reached < 100.5) continue;
-    ++above;
-    exceeded = row.ceiling_of;
+    if (reached >= 100.5) {
+      ++above;
+      beyond = std::max(beyond, reached);
+      exceeded = row.ceiling_of;
+      continue;
+    }
+    sum += reached;
+    best = std::max(best, reached);
   }
   if (without > 0)
     print(
@@ -92,10 +96,13 @@ void print_ceilings(const std::vector<Row>& rows) {
         "links let short bursts pass, or their rate changed\n",
         without);
   if (count == 0) return;
-  print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n",
-        least, most, sum / static_cast<double>(count), best);
+  print("# Ceiling              : {:.4f} to {:.4f} GB/s{}\n", least, most,
+        count == above ? ""
+                       : fmt::format("; %ceil on average {:.1f}, at most {:.1f}",
+                                     sum / static_cast<double>(count - above), best));
   if (above > 0)
-    print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(exceeded));
+    print("# Above 100 %ceil      : {} of {}, up to {:.2f} times the ceiling: {}\n", above, count,
+          beyond / 100, explain_excess(exceeded));
 }
 
 // Says what the columns of the table mean.
@@ -216,37 +223,29 @@ void print_narrow_header(const Operation& operation, CeilingOf ceiling_of) {
   const std::string_view ceiling = ceiling_of == CeilingOf::none ? "" : name_of(ceiling_of);
   print("#\n");
   if (operation == Operation::latency()) {
-    print("#{}\n", fmt::format(latency_columns, "size", "type", "mean", "min", "p50", "p90", "p99",
-                               "max", "#wrong")
-                       .substr(1));
-    print("#{}\n", fmt::format(latency_columns, "(B)", "", "(us)", "(us)", "(us)", "(us)", "(us)",
-                               "(us)", "")
-                       .substr(1));
+    print_title(latency_columns, "size", "type", "mean", "min", "p50", "p90", "p99", "max",
+                "#wrong");
+    print_title(latency_columns, "(B)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(us)", "");
     return;
   }
   if (operation.between_pairs()) {
-    print("#{}\n", fmt::format(pair_columns, "size", "type", "window", "mean", "p50", "p99",
-                               "bandwidth", "messages", "%ceil", "#wrong")
-                       .substr(1));
-    print("#{}\n", fmt::format(pair_columns, "(B)", "", "", "(us)", "(us)", "(us)", "(GB/s)",
-                               "(1/s)", ceiling, "")
-                       .substr(1));
+    print_title(pair_columns, "size", "type", "window", "mean", "p50", "p99", "bandwidth",
+                "messages", "%ceil", "#wrong");
+    print_title(pair_columns, "(B)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(1/s)", ceiling,
+                "");
     return;
   }
-  print("#{}\n", fmt::format(call_columns, "size", "type", "redop", "root", "place", "algorithm",
-                             "p50", "p99", "transf", "algbw", "busbw", "%ceil", "#wrong", "late")
-                     .substr(1));
-  print("#{}\n", fmt::format(call_columns, "(B)", "", "", "", "", "", "(us)", "(us)", "(us)",
-                             "(GB/s)", "(GB/s)", ceiling.substr(0, 5), "", "")
-                     .substr(1));
+  print_title(call_columns, "size", "type", "redop", "root", "place", "algorithm", "p50", "p99",
+              "transf", "algbw", "busbw", "%ceil", "#wrong", "late");
+  print_title(call_columns, "(B)", "", "", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
+              ceiling.substr(0, 5), "", "");
 }
 
 void print_latency(const Setting& setting, const Row& row) {
   const Times& time = row.time;
-  print("{}\n",
-        fmt::format(latency_columns, row.bytes, name_of(row.type), short_number(time.mean_us),
-                    short_number(time.min_us), short_number(time.p50_us), short_number(time.p90_us),
-                    short_number(time.p99_us), short_number(time.max_us), wrong_of(setting, row)));
+  print_row(latency_columns, row.bytes, name_of(row.type), short_number(time.mean_us),
+            short_number(time.min_us), short_number(time.p50_us), short_number(time.p90_us),
+            short_number(time.p99_us), short_number(time.max_us), wrong_of(setting, row));
 }
 
 void print_narrow(const Setting& setting, const Row& row) {
@@ -255,23 +254,20 @@ void print_narrow(const Setting& setting, const Row& row) {
     return;
   }
   if (row.operation.between_pairs()) {
-    print("{}\n", fmt::format(pair_columns, row.bytes, name_of(row.type), row.calls,
-                              short_number(row.time.mean_us), short_number(row.time.p50_us),
-                              short_number(row.time.p99_us), gigabytes(row.algbw),
-                              row.rate > 0 ? fmt::format("{:.0f}", row.rate) : "-", percent(row),
-                              wrong_of(setting, row)));
+    print_row(pair_columns, row.bytes, name_of(row.type), row.calls, short_number(row.time.mean_us),
+              short_number(row.time.p50_us), short_number(row.time.p99_us), gigabytes(row.algbw),
+              row.rate > 0 ? fmt::format("{:.0f}", row.rate) : "-", percent(row),
+              wrong_of(setting, row));
     return;
   }
-  print(
-      "{}\n",
-      fmt::format(call_columns, row.bytes, name_of(row.type), op_name(row),
-                  row.root < 0 ? "-" : std::to_string(row.root),
-                  !row.operation.has_in_place() ? "-"
-                  : row.in_place                ? "in"
-                                                : "out",
-                  row.algorithm, short_number(row.time.p50_us), short_number(row.time.p99_us),
-                  row.late ? short_number(row.late->transfer_us) : "-", gigabytes(row.algbw),
-                  gigabytes(row.busbw), percent(row), wrong_of(setting, row), describe_late(row)));
+  print_row(call_columns, row.bytes, name_of(row.type), op_name(row),
+            row.root < 0 ? "-" : std::to_string(row.root),
+            !row.operation.has_in_place() ? "-"
+            : row.in_place                ? "in"
+                                          : "out",
+            row.algorithm, short_number(row.time.p50_us), short_number(row.time.p99_us),
+            row.late ? short_number(row.late->transfer_us) : "-", gigabytes(row.algbw),
+            gigabytes(row.busbw), percent(row), wrong_of(setting, row), describe_late(row));
 }
 
 // The table of sendrecv --one-way has both measurements in a line, in either form.
