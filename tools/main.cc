@@ -121,8 +121,8 @@ std::vector<std::string> normalize_arguments(int argc, char** argv) {
   return arguments;
 }
 
-// What CLI11 found wrong, in Rondo's words, and the possible names for an unknown flag or command.
-// For CLI11's App::failure_message.
+// Says what CLI11 found wrong, in Rondo's words, and the possible names for an unknown flag or
+// command. For CLI11's App::failure_message.
 std::string explain(const CLI::App* app, const CLI::Error& error) {
   const auto chosen = app->get_subcommands();
   const CLI::App& place = chosen.empty() ? *app : *chosen.front();

@@ -13,7 +13,7 @@ namespace rondo::tools {
 // on all ranks unless rank 0 cannot write. A lost rank ends it with an exception.
 int run_bench(Session& session);
 
-// What a row has that it must not have: wrong elements, and figures beyond --min-bandwidth and
+// Lists what a row must not have: wrong elements, and figures beyond --min-bandwidth and
 // --max-latency. A row without bytes has no bandwidth. All ranks find the same.
 std::vector<std::string> faults_of(const Row& row, const BenchOptions& options);
 

@@ -36,7 +36,7 @@ class EarlyEnd {
   ~EarlyEnd();
 
   Stop& stop() noexcept { return stop_; }
-  // What to abort when stopping takes too long; null: nothing. It must be withdrawn before the
+  // Sets the communicator to abort when stopping takes too long; null: none. Withdraw it before the
   // communicator is destroyed.
   void guard(Communicator* communicator);
   // The signal that came; 0: none.

@@ -13,7 +13,7 @@
 
 namespace rondo::tools {
 
-// What a flag says something of: every run, the rows of all operations but pairs, pairs alone, or
+// The runs that a flag suits: every one, those of rows of any operation but pairs, pairs alone, or
 // the intervals of --seconds.
 enum class Suits : unsigned char { all, rows, pairs, soak };
 

@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
                         default_step = std::uint64_t{1} << 20;
 constexpr std::uint64_t default_pair_max = std::uint64_t{4} << 20;
-// Of pairs: enough messages under way to keep a link busy, and a slow link ends them soon.
+// For pairs: enough messages under way to keep a link busy, and a slow link ends them soon.
 constexpr std::uint64_t default_pairs_window = 4, default_pairs_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t most_rows = 100'000;
 
@@ -309,7 +309,7 @@ bool BenchOptions::shows_table() const {
 
 namespace {
 
-// What a soak changes of the rows, and what it cannot have.
+// Sets what a soak changes of the rows, and refuses what it cannot have.
 void settle_soak(const BenchFlags& flags, BenchOptions& options) {
   if (!options.seconds) return;
   if (!flags["--iters"].empty())
@@ -362,7 +362,7 @@ void check_bounds(const BenchFlags& flags, const BenchOptions& options) {
                     flags["--max-latency"], name_of_run(flags)));
 }
 
-// What pairs measures, unless its flags say otherwise.
+// Sets what pairs measures unless its flags say otherwise.
 void begin_pairs(BenchOptions& options) {
   options.pairs.emplace();
   options.operations = {Operation::bandwidth(), Operation::latency()};

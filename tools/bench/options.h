@@ -21,7 +21,7 @@ namespace rondo::tools {
 // Every message of a window has memory of its own. OSU's benchmarks end here too.
 inline constexpr std::uint64_t most_window = 65'536;
 
-// What only `rondo bench pairs` has.
+// The options that only `rondo bench pairs` has.
 struct PairsOptions {
   bool ranks_too = false, fail_outliers = false;
   std::chrono::nanoseconds time = std::chrono::milliseconds(100);  // of one measurement
@@ -67,8 +67,8 @@ struct BenchOptions {
   std::vector<std::string> command;  // as the user typed it
   Options connect;
 
-  // What one operation is measured with: a barrier has no sizes and types, and only some reduce or
-  // have a root.
+  // The sizes and variants of one operation: a barrier has no sizes and types, and only some reduce
+  // or have a root.
   std::vector<std::uint64_t> sizes_of(const Operation& operation) const;
   std::vector<Variant> variants_of(const Operation& operation) const;
 

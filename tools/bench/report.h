@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rank 0 prints: a table, and a progress line on a terminal.
+// The output of rank 0: a table, and a progress line on a terminal.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows);
 // The ranks in the order in which they were late, over all rows.
 void print_stragglers(const Setting& setting, const std::vector<Row>& rows);
 
-// What is special about the calls, for the title: ", 70 calls in a row, inputs written anew".
+// Says what is special about the calls, for the title: ", 70 calls in a row, inputs written anew".
 std::string describe_calls(const Setting& setting);
 
 // A number with fewer decimals the larger it is, so that all fit into one column.

@@ -35,7 +35,7 @@ int trials_of(std::size_t bytes) {
 
 [[gnu::always_inline]] inline void sum_blocks(float* out, const std::byte* const* sources,
                                               std::size_t source_count, std::size_t count) {
-  // What one block has become stays in the first cache.
+  // The sums of one block stay in the first cache.
   constexpr std::size_t block = 2048;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t length = std::min(block, count - begin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rows are compared with. Each kind of ceiling is a class of its own source, which says how it
-// is measured.
+// Ceilings: rates to compare rows with. Each kind of ceiling is a class of its own source, which
+// says how it is measured.
 #pragma once
 
 #include <rondo/communicator.h>
@@ -32,7 +32,7 @@ class Ceiling {
   virtual const std::string& trouble() const noexcept = 0;
 };
 
-// What a ceiling is chosen by. Everything outlives the ceiling.
+// The facts by which a ceiling is chosen. Everything outlives the ceiling.
 struct CeilingNeeds {
   Communicator& communicator;
   const Options& options;

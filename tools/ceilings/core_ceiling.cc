@@ -57,7 +57,7 @@ bool has_ended(::pid_t process) {
   return ::poll(&end, 1, 0) == 1;
 }
 
-// What each rank tells all others over the communicator; file and mark are rank 0's.
+// Each rank tells this to all others over the communicator; file and mark are rank 0's.
 struct Introduction {
   std::uint64_t pid_namespace = 0;
   std::int32_t process = 0;

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using transports::Blob;
 constexpr std::size_t most_told = 2048;
 
-// What a rank tells all others over the communicator.
+// Each rank tells this to all others over the communicator.
 struct Announced {
   std::array<std::uint8_t, 2> size{};
   std::array<std::byte, most_told> bytes{};

@@ -25,7 +25,7 @@ constexpr std::size_t chunk_bytes = std::size_t{256} << 10, bounded_bytes = std:
 
 using Token = std::array<std::uint8_t, 16>;
 
-// What each rank tells all others over the communicator: the address where it listens, and the
+// Each rank tells this to all others over the communicator: the address where it listens, and the
 // token that its left neighbour must send there.
 struct Announcement {
   std::uint8_t listens = 0;

@@ -85,7 +85,7 @@ std::optional<Lateness> Arrivals::judge(Communicator& communicator, const Clocks
   if (communicator.rank() != 0) return {};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const int rank = static_cast<int>(i / own.size());
-    // What another rank sends may be anything; sorting needs numbers.
+    // Another rank may send anything; sorting needs numbers.
     if (!std::isfinite(all[i].called) || !std::isfinite(all[i].ended)) all[i] = {};
     all[i].called = clocks.on_rank_0(rank, all[i].called);
     all[i].ended = clocks.on_rank_0(rank, all[i].ended);

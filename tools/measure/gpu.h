@@ -28,7 +28,7 @@ struct DeviceChoice {
   static DeviceChoice parse(const std::string& text, Operation operation);
 };
 
-// What ranks on one host need of its GPUs.
+// The needs that ranks on one host have of its GPUs.
 struct GpuNeeds {
   int ranks = 1;
   std::uint64_t bytes_of_rank = 0;
@@ -42,7 +42,7 @@ struct BenchGpu {
   GpuInfo info;
   std::unique_ptr<GpuStream> stream;
   bool measures = false;  // the first rank of its host on this GPU
-  // What pinned memory of rank 0 reaches, in GB/s; 0: not measured.
+  // The rates that pinned memory of rank 0 reaches, in GB/s; 0: not measured.
   double to_host = 0, to_gpu = 0;
 
   // How many bytes copies within the GPU have: more than its caches hold.

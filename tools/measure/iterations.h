@@ -30,7 +30,7 @@ using IterationHook = std::function<void(std::uint64_t, std::uint64_t)>;
 // get the same results.
 class Iterations {
  public:
-  // What is the same for all rows of a rank. They outlive the object.
+  // Shared by all rows of a rank. They outlive the object.
   struct Context {
     const Conditions& conditions;
     Stop& stop;

@@ -25,7 +25,7 @@ class BenchMemory {
   BenchMemory(Memory memory, GpuStream& gpu)
       : memory_(std::move(memory)), copy_(memory_.bytes()), gpu_(&gpu) {}
 
-  // What operations get.
+  // The memory that operations get.
   void* data() const noexcept { return memory_.data(); }
   std::size_t bytes() const noexcept { return memory_.bytes(); }
   bool holds(const std::byte* at) const noexcept {

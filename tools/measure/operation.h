@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rondo bench can measure: the collectives, and messages between two ranks; what each rank
-// does in the latter, and how many bytes an operation has to move.
+// The operations that rondo bench can measure: collectives, and messages between ranks; what each
+// rank does in the latter, and how many bytes an operation has to move.
 #pragma once
 
 #include <rondo/types.h>
@@ -73,7 +73,7 @@ constexpr std::string_view name_of(const Operation& operation) noexcept {
   return operation.traits().name;
 }
 
-// What one rank does with messages of a window. A rank that sends times the iteration.
+// The part of one rank in the messages of a window. A rank that sends times the iteration.
 struct Role {
   int peer = 0;
   bool sends = true, receives = true;

@@ -17,7 +17,7 @@ inline std::byte* bytes_of(const Buffer& buffer) noexcept {
   return static_cast<std::byte*>(buffer.data);
 }
 
-// What is the same in every iteration of a measurement.
+// A call; the same in every iteration of a measurement.
 struct Call {
   Operation operation = Collective::all_reduce;
   DType type = DType::f32;

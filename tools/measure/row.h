@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one measurement has found.
+// The results of one measurement.
 #pragma once
 
 #include <rondo/types.h>
@@ -22,9 +22,10 @@ struct Times {
   double mean_us = 0, min_us = 0, p50_us = 0, p90_us = 0, p99_us = 0, max_us = 0;
 };
 
-// What the percentages of a table compare with: nothing, bus bandwidth of plain TCP sockets, memory
-// traffic of memcpy, bus bandwidth of an all-reduce that does nothing but bring data from core to
-// core, bus bandwidth of bare writes of RDMA devices, or memory traffic of copies within GPUs.
+// The kinds of ceilings that the percentages of a table compare with: none, bus bandwidth of plain
+// TCP sockets, memory traffic of memcpy, bus bandwidth of an all-reduce that does nothing but bring
+// data from core to core, bus bandwidth of bare writes of RDMA devices, or memory traffic of copies
+// within GPUs.
 enum class CeilingOf : unsigned char { none, sockets, memcpy, cores, device, gpu };
 std::string_view name_of(CeilingOf what) noexcept;
 

@@ -19,7 +19,7 @@ constexpr double bandwidth_cap = 0.5, latency_cap = 3, latency_cap_us = 500;
 // Links that are full lose some segments. Many more than the others means a bad cable, port or NIC.
 constexpr double resent_times = 3, resent_percent = 0.3;
 
-// Of an even number of values, the smaller or the larger one in the middle.
+// The median; for an even number of values, the smaller or the larger one in the middle.
 double median_of(std::vector<double>& values, bool larger) {
   const auto middle =
       values.begin() + static_cast<std::ptrdiff_t>((values.size() - (larger ? 0 : 1)) / 2);

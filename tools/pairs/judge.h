@@ -37,7 +37,7 @@ enum class Where : unsigned char { between, within };
 
 bool is_where(std::span<const End> ends, Where where, std::size_t from, std::size_t to);
 
-// What a value is compared with.
+// The measure that values are compared with.
 struct Scale {
   double median = 0;     // over the ends, of the median over the links of each
   double deviation = 0;  // the same of the distances from it
@@ -48,7 +48,7 @@ struct Scale {
   bool is_out(Quantity quantity, double value) const {
     return quantity == Quantity::bandwidth ? value < limit : value > limit;
   }
-  // Of the worst value against the median, in percent.
+  // The distance of the worst value from the median, in percent.
   double spread(Quantity quantity) const;
 };
 

@@ -12,7 +12,7 @@
 
 namespace rondo::tools {
 
-// What this rank takes part in with one peer. Both ranks of a pair make the same calls in the same
+// The measurements of this rank with one peer. Both ranks of a pair make the same calls in the same
 // order, one as the first and one as the second. Thread-bound. A failure of the communicator
 // throws.
 //

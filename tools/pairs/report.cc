@@ -173,7 +173,7 @@ std::string Words::others(const Finding& finding, const Finding::Side& side) con
   std::string what = finding.where == Where::within ? "other ranks of its host"
                      : every_rank_                  ? "ranks of other hosts"
                                                     : "other hosts";
-  // Of a host with several ranks each pair of ranks counts.
+  // With several ranks on a host each pair of ranks counts.
   if (every_rank_ && finding.kind == Finding::Kind::host) what = "links to other hosts";
   if (!every) return fmt::format("{} of {} {}", side.out, side.links, what);
   if (finding.where == Where::within) return "every other rank of its host";

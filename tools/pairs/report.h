@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `rondo bench pairs` calls hosts and links, and the sentences about them.
-//
-// What rank 0 says of the pairs: tables, the record, a heat map.
+// The output of rank 0 for pairs: names of hosts and links, sentences about them, tables, the
+// record, a heat map.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What was measured so far, and what it says.
+// Collects what was measured so far, and judges it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace rondo::tools {
 
-// What one measurement of a pair brought; 0: not measured.
+// The values of one measurement of a pair; 0: not measured.
 struct PairValues {
   double latency_us = 0;         // of both directions
   double forward = 0, back = 0;  // GB/s from the first end to the second, and back
@@ -34,7 +34,7 @@ struct Thresholds {
   std::optional<double> max_spread;     // percent
 };
 
-// Of each link the best of its measurements counts. fix_scales() sets the limits, when every pair
+// The best measurement of each link counts. fix_scales() sets the limits, when every pair
 // was measured once. At the end update_medians() sets the medians and the worst values to those of
 // the best measurements, and leaves the limits.
 class Survey {

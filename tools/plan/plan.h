@@ -26,7 +26,7 @@ struct PlanFlags {
   std::string segments = "12", depth, credits = "1", cores = "0", segment, json, constants;
   bool check = false, explain = false, simulate = false, reproducible = false;
   HostFlags hosts;
-  // Of --simulate.
+  // For --simulate.
   std::string link_latency = "20us", link_rate = "10gbit", link_burst = "0";
   std::string host_latency = "2us", host_rate = "8GB";
   std::string frame_cost = "3us", byte_cost = "0.3ns", reduce_rate = "20GB", shared_cores = "0";

@@ -28,7 +28,7 @@ constexpr std::size_t most_named = 4;
 // The hosts or ranks of a heat map, at most: a cell has some pixels then.
 constexpr std::size_t most_ends = 128;
 
-// What may tell lines apart, in the order of their names.
+// The parts that may tell lines apart, in the order of their names.
 enum : std::size_t {
   of_record,
   operation,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is drawn of records: bandwidth and times over sizes, and a soak over time.
+// Draws records: bandwidth and times over sizes, and a soak over time.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 
 namespace rondo::tools {
 
-// What an axis shows. It chooses the ticks and their texts.
+// The quantity of an axis. It chooses the ticks and their texts.
 enum class AxisQuantity : unsigned char { bytes, microseconds, gigabytes_per_second, seconds };
 
 // "64 KiB", "1.5 ms", "200 MB/s", "5 min"

@@ -41,7 +41,7 @@ bool turns_text(std::uint32_t code) {
          code == 0x200E || code == 0x200F || code == 0x061C;
 }
 
-// What XML 1.0 allows, without the control characters of which it advises against.
+// Whether XML 1.0 allows it, without the control characters of which it advises against.
 bool is_allowed(std::uint32_t code) {
   if (code < 0x20) return code == '\t' || code == '\n' || code == '\r';
   if (code >= 0x7F && code <= 0x9F) return false;

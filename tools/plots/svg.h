@@ -11,7 +11,7 @@ namespace rondo::tools {
 // Makes any text fit for the content of XML and HTML: &, < and > become entities. What XML forbids,
 // characters that turn the direction of text, and bytes that are not UTF-8 become U+FFFD.
 std::string markup_text(std::string_view text);
-// The same for an attribute in double quotes.
+// Likewise for an attribute in double quotes.
 std::string attribute_text(std::string_view text);
 
 // The text, or its beginning with "..." where it has more than `most` characters.

@@ -40,7 +40,7 @@ std::vector<base::ProcessorSet> bind_ranks(const Topology& topology,
                                            const base::ProcessorSet& usable, int ranks,
                                            std::optional<Binding> wish);
 
-// What a mask means on this machine. none: it has every processor of the topology.
+// The meaning of a mask on this machine. none: it has every processor of the topology.
 // part: neither a core nor a NUMA node.
 enum class Bound : unsigned char { none, core, numa, part };
 std::string_view name_of(Bound bound);

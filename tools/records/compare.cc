@@ -125,7 +125,7 @@ std::string paths_of(std::span<const Record> records) {
 
 using Describe = std::vector<std::string> (*)(const Record&);
 
-// What the records of a side have of something, each once: "core", "core and none".
+// Lists what the records of a side have of something, each once: "core", "core and none".
 std::string all_of(std::span<const Record> records, Describe describe) {
   std::set<std::string> texts;
   for (const Record& record : records)

@@ -21,7 +21,7 @@ std::string_view name_of(Metric metric) noexcept;
 // "10%" -> 10. Throws UsageError.
 double parse_worse(std::string_view text, Metric metric);
 
-// What must be equal for two rows to be compared.
+// Two rows are compared when this is equal.
 struct RowKey {
   std::string operation, type, op;
   int root = -1;

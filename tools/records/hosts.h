@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a record says of the machines of its run.
+// The machines of a run, as its record describes them.
 #pragma once
 
 #include <rondo/communicator.h>

@@ -82,7 +82,7 @@ inline constexpr std::size_t most_record_bytes = std::size_t{64} << 20;
 
 // Both throw UsageError that names the file, what is wrong, and what to do.
 Record read_record(const std::string& path);
-// The same for the text of a file. path: for messages.
+// Likewise for the text of a file. path: for messages.
 Record parse_record(const std::string& path, std::string text);
 
 // Reads the files, and says on standard error which records are not complete. command: "rondo plot"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is the same for all rows of a run, and the members of a record, version 1:
+// The setting of all rows of a run, and the members of a record, version 1:
 // docs/reference/records.md says what each means, and docs/reference/record.schema.json checks
 // them.
 #pragma once

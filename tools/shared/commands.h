@@ -20,7 +20,7 @@ inline constexpr int exit_fine = 0, exit_missed = 1, exit_usage = 2, exit_failed
 inline constexpr std::string_view exit_statuses =
     "Exit status:\n"
     "  0        fine\n"
-    "  1        wrong elements, or what --min-bandwidth, --max-latency, --max-spread,\n"
+    "  1        wrong elements, or a result that --min-bandwidth, --max-latency, --max-spread,\n"
     "           --fail-outliers or, with compare, --worse does not allow\n"
     "  2        bad input\n"
     "  3        the ranks failed, or the output could not be written\n"

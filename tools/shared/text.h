@@ -23,7 +23,7 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 // A whole number from first to last. Throws UsageError that names the flag and the range.
 std::uint64_t parse_number(std::string_view flag, std::string_view text, std::uint64_t first,
                            std::uint64_t last);
-// The same for a range that an int holds.
+// Likewise for a range that an int holds.
 int parse_int(std::string_view flag, std::string_view text, std::uint64_t first,
               std::uint64_t last);
 // A number above zero, which may have a fraction. Throws UsageError that names the flag.
