@@ -8,23 +8,14 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 import unittest
 
-from program import FEW_CASES, RONDO, cells, clean_environment, drawn_of, main, rows
+from program import FEW_CASES, BenchTest, cells, clean_environment, drawn_of, main, rows
 
 
-class Ceiling(unittest.TestCase):
-    def started(self, *flags, **options):
-        process = subprocess.Popen([RONDO, "bench", *map(str, flags)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env=clean_environment(), **options)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.kill)
-        return process
-
+class Ceiling(BenchTest):
     def ranks_that_measure(self, process):
         """Waits for the header, which is printed before the first ceiling is measured."""
         while not (line := process.stdout.readline()).startswith("#       (B)"):
@@ -39,7 +30,7 @@ class Ceiling(unittest.TestCase):
         for turn in drawn_of(range(6), 2):
             victim = turn % 3
             with self.subTest(turn=turn, victim=victim):
-                process = self.started("--ranks", 3, "-b", size, "-e", size, "-n", 1, "-c", 0)
+                process = self.started("bench", "--ranks", 3, "-b", size, "-e", size, "-n", 1, "-c", 0)
                 ranks = self.ranks_that_measure(process)
                 time.sleep(0.1 + 0.05 * turn)
                 os.kill(ranks[victim], signal.SIGKILL)
@@ -54,7 +45,7 @@ class Ceiling(unittest.TestCase):
                     self.assertRegex(errors, rf"(?m)^rondo bench: rank {rank}: .*rank {victim}")
 
     def test_a_stopped_rank_costs_the_ceiling_only(self):
-        process = self.started("--ranks", 2, "-b", "64M", "-e", "64M", "-n", 1)
+        process = self.started("bench", "--ranks", 2, "-b", "64M", "-e", "64M", "-n", 1)
         ranks = self.ranks_that_measure(process)
         time.sleep(0.1)
         os.kill(ranks[1], signal.SIGSTOP)
@@ -80,7 +71,7 @@ class Ceiling(unittest.TestCase):
     def test_no_file_for_the_memory(self):
         """A limit that is enough for the memory of each rank, and not for that of the ceiling."""
         def run(limit):
-            return self.started("--ranks", 8, "-b", "4K", "-e", "4K", "-n", 5, "--transport", "shm",
+            return self.started("bench", "--ranks", 8, "-b", "4K", "-e", "4K", "-n", 5, "--transport", "shm",
                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
         _, errors = run(4096).communicate(timeout=60)
@@ -94,13 +85,8 @@ class Ceiling(unittest.TestCase):
         """The number of rank 0 means another process there."""
         with tempfile.TemporaryDirectory() as folder:
             def run(rank, *command):
-                process = subprocess.Popen([*command, RONDO, "bench", "-b", "4K", "-e", "4K", "-n", "5", "--transport", "shm"], text=True,
-                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                           env=clean_environment(RONDO_RANK=str(rank), RONDO_SIZE="2", RONDO_RENDEZVOUS=f"file://{folder}/job"))
-                self.addCleanup(process.stdout.close)
-                self.addCleanup(process.stderr.close)
-                self.addCleanup(process.kill)
-                return process
+                return self.started("bench", "-b", "4K", "-e", "4K", "-n", "5", "--transport", "shm", command=command,
+                                    env=clean_environment(RONDO_RANK=str(rank), RONDO_SIZE="2", RONDO_RENDEZVOUS=f"file://{folder}/job"))
 
             self.ends_without_a_table_of_cores("this rank and rank 0 are in different PID namespaces",
                                                [run(0), run(1, "unshare", "--pid", "--fork", "--kill-child")])

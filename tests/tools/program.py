@@ -3,6 +3,7 @@
 variables."""
 
 import atexit
+import json
 import os
 import random
 import re
@@ -70,6 +71,33 @@ def rows(table):
 def cells(table):
     """The rows of the narrow table as dictionaries; the last column is rank, share and time."""
     return [dict(zip(CELLS, row), late=row[len(CELLS):]) for row in rows(table)]
+
+
+class BenchTest(unittest.TestCase):
+    def bench(self, *arguments, status=0, **changes):
+        result = rondo("bench", *arguments, **changes)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        return result
+
+    def document(self, *arguments):
+        return json.loads(self.bench(*arguments, "--json", "-").stdout)
+
+    def check_refused(self, cases):
+        """Each command line is refused, with all of its texts and without a table."""
+        for arguments, parts in cases.items():
+            with self.subTest(arguments=arguments):
+                result = rondo("bench", *arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                for part in parts:
+                    self.assertIn(part, result.stderr)
+
+    def started(self, *arguments, command=(), **options):
+        """The program, which runs until it ends or the test does."""
+        options.setdefault("env", clean_environment())
+        process = subprocess.Popen([*command, RONDO, *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        for clean in process.stdout.close, process.stderr.close, process.kill:
+            self.addCleanup(clean)
+        return process
 
 
 def main():

@@ -12,25 +12,21 @@ import tempfile
 import time
 import unittest
 
-from program import QUICK, RONDO, all_cases, clean_environment, drawn_of, few_cases, heed_signals, main, rondo
+from program import QUICK, RONDO, BenchTest, all_cases, clean_environment, drawn_of, few_cases, heed_signals, main, rondo
 
 ENDLESS = ["bench", "--ranks", "3", "--sizes", "8,1K", "-n", "1000000000", "--no-ceiling"]
 # Ranks leave within a second. The limit is wide, because test machines are busy.
 LIMIT = 20
 
 
-class Ending(unittest.TestCase):
+class Ending(BenchTest):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.json = pathlib.Path(folder.name) / "out.json"
 
     def start(self, *arguments):
-        process = subprocess.Popen([RONDO, *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env=clean_environment(), preexec_fn=heed_signals)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stderr.close)
-        return process
+        return self.started(*arguments, preexec_fn=heed_signals)
 
     def read_until(self, process, pattern):
         while True:
