@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ceilings of bus bandwidth are measured: the traffic of a ring, in rounds.
+// Ceilings of bus bandwidth: the traffic of a ring, in rounds.
 #pragma once
 
-#include <rondo/options.h>
+#include <rondo/communicator.h>
 
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "tools/ceilings/ceiling.h"
 #include "tools/measure/operation.h"
 
 namespace rondo::tools {
@@ -23,23 +28,51 @@ struct Directions {
 };
 Directions directions_of(Operation operation, int rank, int ranks);
 
-// How long a rank tries to finish a round: less than the other ranks wait for it.
-std::chrono::nanoseconds round_patience(const Options& options);
-
-// Rounds of one kind of stream. All ranks do the same at once.
-class Rounds {
+// One kind of streams around the ring of ranks.
+class Ring {
  public:
-  // Moves so many bytes over each link. Returns the seconds of the slowest rank, the same value on
-  // all; infinite when it failed on one of them.
-  using Round = std::function<double(std::size_t bytes)>;
-  // moved: bytes that the row moves over each link. Returns the rate in one direction in GB/s: the
-  // best of one long round and of up to 20 short ones, which move `moved` bytes, but at least 1
-  // MiB. Returns 0 when a round failed. Takes about a tenth of a second after the first call. Short
-  // rounds may be faster: a busy machine disturbs them less.
-  double best(std::size_t moved, const Round& round);
+  virtual ~Ring() = default;
+  // Moves so many bytes over those links of this rank that the directions name. Throws when it
+  // cannot, or not by the deadline.
+  virtual void move(const Directions& directions, std::size_t bytes,
+                    std::chrono::steady_clock::time_point deadline) = 0;
+};
+
+// The ceiling of bus bandwidth over one or several rings: the best rate of all, in one direction,
+// or of messages between pairs that of all their streams. Rounds are timed like a row: after a
+// barrier, at the slowest rank. A failure makes it useless for good: measure() returns 0.
+class RingCeiling final : public Ceiling {
+ public:
+  // lost: why it failed, on a rank that only knows that another one did.
+  RingCeiling(Communicator& communicator, const Options& options, Operation operation,
+              std::string_view lost);
+  const Directions& directions() const noexcept { return directions_; }
+  // Does a step of its own on each rank. Returns whether it has succeeded on all of them; otherwise
+  // no ring can be added.
+  bool together(const std::function<void()>& step);
+  // A ring that is connected on all ranks.
+  void add(std::unique_ptr<Ring> ring);
+
+  double measure(const Row& row) override;
+  bool usable() const noexcept override { return usable_; }
+  const std::string& trouble() const noexcept override { return trouble_; }
 
  private:
-  std::size_t bytes_ = 0;  // of a long round; 0 before the first
+  struct Stream {
+    std::unique_ptr<Ring> ring;
+    std::size_t bytes = 0;  // of a long round; 0 before the first
+  };
+  double best_of(Stream& stream, std::size_t moved);
+  double round(Ring& ring, std::size_t bytes);
+
+  Communicator& communicator_;
+  const Operation operation_;
+  const Directions directions_;
+  const std::chrono::nanoseconds patience_;
+  const std::string_view lost_;
+  std::vector<Stream> streams_;
+  bool usable_ = false;
+  std::string trouble_;
 };
 
 }  // namespace rondo::tools
