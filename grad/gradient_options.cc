@@ -17,7 +17,7 @@
 
 #include "grad/device/bucket_kernels.h"
 #include "grad/layout.h"
-#include "grad/parameter_check.h"
+#include "training/parameter_check.h"
 
 namespace rondo::grad {
 
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view averaging_names[] = {"mean", "sum", "weighted"};
 
-OwnProblem refusal(const std::string& what, Errc code = Errc::invalid_argument) {
+training::OwnProblem refusal(const std::string& what, Errc code = Errc::invalid_argument) {
   return {code, fmt::format("gradient buckets: {}", what)};
 }
 
@@ -33,8 +33,8 @@ std::string place_of(int device) {
   return device < 0 ? "in host memory" : fmt::format("on GPU {}", device);
 }
 
-std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parameters) {
-  if (auto problem = problem_of(parameters)) return problem;
+std::optional<training::OwnProblem> problem_of_gradients(std::span<const Parameter> parameters) {
+  if (auto problem = training::problem_of(parameters)) return problem;
   std::size_t bytes = 0;
   for (const Parameter& parameter : parameters) {
     if (place_of(parameter.device) != place_of(parameters[0].device))
@@ -56,7 +56,7 @@ std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parame
   return std::nullopt;
 }
 
-std::optional<OwnProblem> problem_of(const GradientOptions& options) {
+std::optional<training::OwnProblem> problem_of(const GradientOptions& options) {
   if (static_cast<std::size_t>(options.averaging) >= std::size(averaging_names))
     return refusal(fmt::format("averaging is {}, but it must be mean, sum or weighted",
                                static_cast<int>(options.averaging)));
@@ -69,7 +69,7 @@ std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   return std::nullopt;
 }
 
-std::optional<OwnProblem> problem_on_gpu(int device) {
+std::optional<training::OwnProblem> problem_on_gpu(int device) {
   auto problem = problem_of_gpu(device);
   if (problem)
     problem =
@@ -110,7 +110,7 @@ std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter
   if (!problem) problem = problem_of(options);
   const int device = device_of(parameters);
   if (!problem && device >= 0) problem = problem_on_gpu(device);
-  check_lists(communicator, parameters, problem);
+  training::check_lists(communicator, parameters, problem);
   return parameters;
 }
 

@@ -103,12 +103,12 @@ void BucketKernels::launch_clip(DType type, const ClipArguments& arguments,
   launch(clip_kernel(type), &arguments, blocks_for(arguments.count * size_of(type)), stream);
 }
 
-std::optional<OwnProblem> problem_of_gpu(int ordinal) {
+std::optional<training::OwnProblem> problem_of_gpu(int ordinal) {
   try {
     const BucketKernels kernels(ordinal);
     return std::nullopt;
   } catch (const Error& error) {
-    return OwnProblem{static_cast<Errc>(error.code().value()), error.what()};
+    return training::OwnProblem{static_cast<Errc>(error.code().value()), error.what()};
   }
 }
 

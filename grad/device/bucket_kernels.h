@@ -12,7 +12,7 @@
 #include "device/objects.h"
 #include "grad/device/arguments.h"
 #include "grad/device/clip.h"
-#include "grad/parameter_check.h"
+#include "training/parameter_check.h"
 
 namespace rondo::grad {
 
@@ -62,7 +62,7 @@ class BucketKernels {
 };
 
 // Why BucketKernels cannot be made here; none if they can.
-std::optional<OwnProblem> problem_of_gpu(int ordinal);
+std::optional<training::OwnProblem> problem_of_gpu(int ordinal);
 
 // Collects the pieces of one pass over a bucket. Pieces that lie back to back become one, unless
 // they are summed up, and a launch takes as many as fit: one for most buckets. Thread-bound. Throws

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "device/pointer.h"
-#include "grad/device/await.h"
 #include "grad/norms.h"
 
 namespace rondo::grad {
@@ -269,8 +268,8 @@ void GpuPasses::check_overflow() {
     setup_.refuse_overflow(static_cast<std::size_t>(found - overflows.begin()));
 }
 
-GpuWait GpuPasses::wait() const noexcept {
-  return gpu_wait(setup_.communicator, setup_.title, setup_.options.deadline);
+training::GpuWait GpuPasses::wait() const noexcept {
+  return training::gpu_wait(setup_.communicator, setup_.title, setup_.options.deadline);
 }
 
 std::byte* GpuPasses::block_sum_at(std::size_t block) const noexcept {
@@ -326,7 +325,7 @@ void GpuPasses::complete(std::optional<void*> stream) {
   if (results_) results_->fetch(stream_.get());
   record(last_, stream_.get());
   if (stream) return make_wait(handle_of(*stream), last_);
-  await_gpu(gpu(), last_, wait(), "the gradients' kernels");
+  training::await_gpu(gpu(), last_, wait(), "the gradients' kernels");
   check_overflow();
 }
 

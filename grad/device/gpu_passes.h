@@ -86,7 +86,7 @@ class GpuPasses final : public Passes {
   void store_plain(std::size_t arena, std::span<const StoredPart> parts);
   void store_wire(std::size_t bucket, std::span<const StoredPart> parts, double scale);
   void check_overflow();
-  GpuWait wait() const noexcept;
+  training::GpuWait wait() const noexcept;
 
   std::byte* block_sum_at(std::size_t block) const noexcept;
 

@@ -25,9 +25,9 @@ void Results::fetch(device::StreamHandle stream) {
   pending_ = true;
 }
 
-void Results::await(const GpuWait& wait) {
+void Results::await(const training::GpuWait& wait) {
   if (!pending_) return;
-  await_gpu(gpu_, fetched_, wait, "the gradients' kernels");
+  training::await_gpu(gpu_, fetched_, wait, "the gradients' kernels");
   pending_ = false;
 }
 

@@ -7,8 +7,8 @@
 
 #include "device/objects.h"
 #include "grad/device/arguments.h"
-#include "grad/device/await.h"
 #include "grad/setup.h"
+#include "training/gpu_wait.h"
 
 namespace rondo::grad {
 
@@ -34,7 +34,7 @@ class Results {
   // Copies all to the host, in the stream.
   void fetch(device::StreamHandle stream);
   // Waits for the last fetch(). Throws what await_gpu() throws.
-  void await(const GpuWait& wait);
+  void await(const training::GpuWait& wait);
   // Whether the last fetch() has ended. The same without waiting.
   bool arrived() noexcept;
   // What it has brought; at first zeros.

@@ -5,31 +5,32 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "grad/parameter_report.h"
+#include "training/parameter_report.h"
 
 using namespace rondo;
 
 namespace {
 
-void compare(const std::vector<grad::ListedParameter>& list) {
-  std::vector<grad::ListedParameter> shorter = list;
+void compare(const std::vector<training::ListedParameter>& list) {
+  std::vector<training::ListedParameter> shorter = list;
   if (!shorter.empty())
     shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(shorter.size() / 2));
-  if (grad::first_difference(list, list).kind != grad::ListDifference::Kind::none) std::abort();
-  const grad::ListDifference found = grad::first_difference(list, shorter);
-  if ((found.kind == grad::ListDifference::Kind::none) != list.empty()) std::abort();
+  if (training::first_difference(list, list).kind != training::ListDifference::Kind::none)
+    std::abort();
+  const training::ListDifference found = training::first_difference(list, shorter);
+  if ((found.kind == training::ListDifference::Kind::none) != list.empty()) std::abort();
   if (found.index > list.size()) std::abort();
 }
 
 void report(const std::uint8_t* data, std::size_t size,
-            const std::vector<grad::ListedParameter>& list) {
-  grad::ReportBytes bytes{};
+            const std::vector<training::ListedParameter>& list) {
+  training::ReportBytes bytes{};
   std::copy_n(data, std::min(size, bytes.size()), bytes.begin());
-  const grad::Report decoded = grad::decode(bytes);
+  const training::Report decoded = training::decode(bytes);
   for (const bool problem : {false, true}) {
     try {
-      if (problem) grad::throw_problem({grad::Report{}, decoded});
-      grad::throw_difference({grad::Report{}, decoded}, list);
+      if (problem) training::throw_problem({training::Report{}, decoded});
+      training::throw_difference({training::Report{}, decoded}, list);
     } catch (const Error& error) {
       if (*error.what() == '\0') std::abort();
     }
@@ -40,14 +41,14 @@ void report(const std::uint8_t* data, std::size_t size,
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::uint8_t> bytes(data, size);
-  const auto list = grad::decode_list(bytes);
+  const auto list = training::decode_list(bytes);
   if (list) {
-    const std::vector<std::uint8_t> again = grad::encode_list(*list);
+    const std::vector<std::uint8_t> again = training::encode_list(*list);
     if (!std::equal(again.begin(), again.end(), bytes.begin(), bytes.end())) std::abort();
-    for (const grad::ListedParameter& each : *list)
-      if (grad::describe(each).empty()) std::abort();
+    for (const training::ListedParameter& each : *list)
+      if (training::describe(each).empty()) std::abort();
     compare(*list);
   }
-  report(data, size, list.value_or(std::vector<grad::ListedParameter>{}));
+  report(data, size, list.value_or(std::vector<training::ListedParameter>{}));
   return 0;
 }

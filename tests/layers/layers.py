@@ -20,9 +20,9 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import suites  # noqa: E402
 
 ORDER = ["include", "base", "device", "transports", "collectives", "lib"]
-PUBLIC_AND_BASE = ["grad", "bn", "tools", "python"]
-# Those of them that also run kernels of their own on GPUs.
-WITH_DEVICE = ["grad", "bn"]
+PUBLIC_AND_BASE = ["training", "grad", "bn", "tools", "python"]
+# What some of them include besides.
+ALSO = {"training": {"device"}, "grad": {"device", "training"}, "bn": {"device"}}
 PUBLIC_ONLY = ["examples"]
 # The rooms of a folder by level: a room includes itself and lower levels. "" are the files that lie in
 # the folder itself.
@@ -101,7 +101,7 @@ def own_include(path, target, folders):
         return None if here == there else f'"{target}": {here} includes the public headers <rondo/...> and itself only'
     if path == DEVICE_CEILING[0] and target in DEVICE_CEILING[1]:
         return None
-    if here in WITH_DEVICE and there == "device":
+    if there in ALSO.get(here, ()):
         return None
     if here in PUBLIC_AND_BASE and here != there:
         return None if there == "base" else f'"{target}": {here} includes <rondo/...>, base and itself only'

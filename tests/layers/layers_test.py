@@ -95,6 +95,12 @@ class LayersTest(unittest.TestCase):
         for folder in layers.PUBLIC_ONLY:
             self.forbidden(f"{folder}/x.cc", '"base/clock.h"', "public headers <rondo/...> and itself only")
 
+    def test_training_is_below_gradients(self):
+        self.allowed("grad/x.cc", '"training/y.h"')
+        self.allowed("training/x.cc", '"device/objects.h"')
+        self.forbidden("training/x.cc", '"grad/y.h"', "itself only")
+        self.forbidden("bn/x.cc", '"training/y.h"', "itself only")
+
     def test_tests_and_bench_may_include_all(self):
         for folder in layers.EVERYTHING:
             for target in ('"lib/connect.h"', '"transports/tcp/tcp.h"', '"catch.h"', "<boost/asio.hpp>", "<cuda.h>"):

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ["base", "transports", "collectives", "lib", "grad", "bn", "tools"]
+FOLDERS = ["base", "transports", "collectives", "lib", "training", "grad", "bn", "tools"]
 # Matches comments, literals, directives and all other characters. Only literals become texts.
 TOKEN = re.compile(
     r"""//(?:\\\n|[^\n])*|/\*.*?\*/

@@ -8,8 +8,8 @@
 #include <rondo/parameters.h>
 
 #include "catch.h"
-#include "grad/parameter_list.h"
 #include "training/helpers.h"
+#include "training/parameter_list.h"
 
 namespace rondo::testing {
 namespace {
@@ -112,12 +112,12 @@ TEST_CASE("a list that is wrong in itself is refused on every rank") {
 TEST_CASE("a list survives its encoding, and no shorter one does") {
   std::vector<Parameter> parameters = model();
   parameters.push_back({"", {}, DType::u8});
-  const std::vector<grad::ListedParameter> list = grad::list_of(parameters);
-  const std::vector<std::uint8_t> bytes = grad::encode_list(list);
-  CHECK(grad::decode_list(bytes) == list);
+  const std::vector<training::ListedParameter> list = training::list_of(parameters);
+  const std::vector<std::uint8_t> bytes = training::encode_list(list);
+  CHECK(training::decode_list(bytes) == list);
   std::size_t whole = 0;
   for (std::size_t length = 0; length <= bytes.size(); ++length)
-    if (grad::decode_list(std::span(bytes).first(length))) ++whole;
+    if (training::decode_list(std::span(bytes).first(length))) ++whole;
   CHECK(whole == list.size() + 1);  // where a parameter ends
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "grad/device/await.h"
+#include "training/gpu_wait.h"
 
 #include <fmt/format.h>
 
 #include <rondo/error.h>
 
-namespace rondo::grad {
+namespace rondo::training {
 
 GpuWait gpu_wait(const Communicator& communicator, std::string_view operation,
                  std::chrono::milliseconds deadline) noexcept {
@@ -27,4 +27,4 @@ void await_gpu(const device::Gpu& gpu, const device::Event& event, const GpuWait
   gpu.check(status, what);
 }
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

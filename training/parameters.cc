@@ -16,9 +16,8 @@
 #include <rondo/parameters.h>
 
 #include "device/keep.h"
-#include "grad/device/value_copies.h"
-#include "grad/failure.h"
-#include "grad/parameter_check.h"
+#include "training/parameter_check.h"
+#include "training/value_copies.h"
 
 namespace rondo {
 
@@ -76,7 +75,7 @@ class Pack {
 
   Buffer buffer() const { return {data_, bytes_, DType::u8}; }
   // Before the broadcast. with_values: of the root.
-  void make(grad::ValueCopies& copies, bool with_values) {
+  void make(training::ValueCopies& copies, bool with_values) {
     bytes_ = 0;
     std::optional<int> device;
     for (const Parameter* each : members) {
@@ -100,7 +99,7 @@ class Pack {
     });
     wait(copies);
   }
-  void scatter(grad::ValueCopies& copies) {
+  void scatter(training::ValueCopies& copies) {
     if (pinned_) copies_ = &copies;
     for_each([&](const Parameter& each, const std::byte* packed, std::size_t bytes) {
       if (each.device < 0)
@@ -134,14 +133,14 @@ class Pack {
       if (each->device >= 0) devices.insert(each->device);
     return devices;
   }
-  void wait(grad::ValueCopies& copies) {
+  void wait(training::ValueCopies& copies) {
     for (const int device : devices()) copies.wait(device);
     copies_ = nullptr;
   }
 
   std::vector<std::byte> memory_;
   std::unique_ptr<device::PinnedMemory> pinned_;  // instead, with members on a GPU
-  grad::ValueCopies* copies_ = nullptr;           // while copies may be under way
+  training::ValueCopies* copies_ = nullptr;       // while copies may be under way
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -162,18 +161,19 @@ std::vector<Pack> packs_of(std::span<const Parameter> parameters) {
   return packs;
 }
 
-std::optional<grad::OwnProblem> problem_of_values(const Communicator& communicator,
-                                                  grad::ValueCopies& copies,
-                                                  std::span<const Parameter> parameters, int root) {
-  if (auto problem = grad::problem_of(parameters)) return problem;
+std::optional<training::OwnProblem> problem_of_values(const Communicator& communicator,
+                                                      training::ValueCopies& copies,
+                                                      std::span<const Parameter> parameters,
+                                                      int root) {
+  if (auto problem = training::problem_of(parameters)) return problem;
   if (root < 0 || root >= communicator.size())
-    return grad::OwnProblem{
+    return training::OwnProblem{
         Errc::invalid_argument,
         fmt::format("broadcast_parameters: the root is {}, but the ranks are 0 to {}", root,
                     communicator.size() - 1)};
   for (const Parameter& each : parameters) {
     if (each.value == nullptr && element_count(each) != 0)
-      return grad::OwnProblem{
+      return training::OwnProblem{
           Errc::invalid_argument,
           fmt::format("parameter '{}' has no values to broadcast: Parameter::value is null",
                       each.name)};
@@ -189,8 +189,8 @@ void or_tell_all(Communicator& communicator, const Function& function) {
   try {
     function();
   } catch (const std::exception& error) {
-    grad::tell_all(communicator, fmt::format("rank {}: broadcast_parameters: {}",
-                                             communicator.rank(), error.what()));
+    communicator.abort(Errc::aborted, fmt::format("rank {}: broadcast_parameters: {}",
+                                                  communicator.rank(), error.what()));
     throw;
   }
 }
@@ -214,14 +214,14 @@ std::size_t element_count(const Parameter& parameter) {
 }
 
 void check_parameters(Communicator& communicator, std::span<const Parameter> parameters) {
-  grad::check_lists(communicator, parameters, grad::problem_of(parameters));
+  training::check_lists(communicator, parameters, training::problem_of(parameters));
 }
 
 void broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                           int root) {
-  grad::ValueCopies copies(communicator);
-  grad::check_lists(communicator, parameters,
-                    problem_of_values(communicator, copies, parameters, root));
+  training::ValueCopies copies(communicator);
+  training::check_lists(communicator, parameters,
+                        problem_of_values(communicator, copies, parameters, root));
   const bool is_root = communicator.rank() == root;
   std::vector<Pack> packs = packs_of(parameters);
   PendingBroadcasts pending;  // destroyed before the packs

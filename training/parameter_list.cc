@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "grad/parameter_list.h"
+#include "training/parameter_list.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 namespace {
 
@@ -88,4 +88,4 @@ ListDifference first_difference(std::span<const ListedParameter> theirs,
   return found(holds(theirs, own->name) ? Kind::order : Kind::extra, *own);
 }
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

@@ -8,7 +8,7 @@
 
 #include "device/objects.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 // Who waits for a GPU, and for how long.
 struct GpuWait {
@@ -27,4 +27,4 @@ GpuWait gpu_wait(const Communicator& communicator, std::string_view operation,
 void await_gpu(const device::Gpu& gpu, const device::Event& event, const GpuWait& wait,
                std::string_view what);
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

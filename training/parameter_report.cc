@@ -2,7 +2,7 @@
 //
 // A report: u8 kind, u8 code, u64 index little endian, from byte 16 on the name and from byte 264
 // on what it is, both ended by a zero.
-#include "grad/parameter_report.h"
+#include "training/parameter_report.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "base/bytes.h"
 #include "base/text.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 namespace {
 
@@ -128,4 +128,4 @@ void throw_difference(const std::vector<Report>& reports, std::span<const Listed
                   : message);
 }
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

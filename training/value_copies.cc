@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "grad/device/value_copies.h"
+#include "training/value_copies.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <rondo/error.h>
 
 #include "device/pointer.h"
-#include "grad/device/await.h"
+#include "training/gpu_wait.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 namespace {
 
@@ -78,4 +78,4 @@ bool ValueCopies::settle(int device) noexcept {
   }
 }
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

@@ -8,9 +8,9 @@
 
 #include "device/gpus.h"
 #include "device/objects.h"
-#include "grad/parameter_check.h"
+#include "training/parameter_check.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 // Copies values of parameters between GPUs and pinned host memory, in each GPU's legacy default
 // stream. Thread-bound. Failure: throws Error(system) where a GPU refuses, what Gpus throws, and
@@ -36,4 +36,4 @@ class ValueCopies {
   device::Gpus gpus_;
 };
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

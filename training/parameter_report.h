@@ -11,9 +11,9 @@
 
 #include <rondo/error.h>
 
-#include "grad/parameter_list.h"
+#include "training/parameter_list.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 struct Report {
   enum class Kind : std::uint8_t { none, differs, missing, extra, order, problem };
@@ -39,4 +39,4 @@ Report report_of(const ListDifference& difference);
 [[noreturn]] void throw_difference(const std::vector<Report>& reports,
                                    std::span<const ListedParameter> theirs);
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

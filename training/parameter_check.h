@@ -8,7 +8,7 @@
 #include <rondo/error.h>
 #include <rondo/parameters.h>
 
-namespace rondo::grad {
+namespace rondo::training {
 
 // A problem that a rank finds in its own list, without communication.
 struct OwnProblem {
@@ -24,4 +24,4 @@ std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters);
 void check_lists(Communicator& communicator, std::span<const Parameter> parameters,
                  const std::optional<OwnProblem>& problem);
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

@@ -13,7 +13,7 @@
 
 #include <rondo/parameters.h>
 
-namespace rondo::grad {
+namespace rondo::training {
 
 // Ranks neither send nor accept longer lists.
 inline constexpr std::size_t most_list_bytes = std::size_t{64} << 20;
@@ -48,4 +48,4 @@ struct ListDifference {
 ListDifference first_difference(std::span<const ListedParameter> theirs,
                                 std::span<const ListedParameter> mine);
 
-}  // namespace rondo::grad
+}  // namespace rondo::training

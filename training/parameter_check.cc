@@ -3,7 +3,7 @@
 // Ranks compare their models. One all_reduce of 24 bytes tells them whether the models differ. If
 // they do, all ranks get the list that most ranks have, each compares it with its own, and all
 // learn what each has found. So the traffic grows with the list, but not with list times ranks.
-#include "grad/parameter_check.h"
+#include "training/parameter_check.h"
 
 #include <fmt/format.h>
 
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "base/mix.h"
-#include "grad/parameter_list.h"
-#include "grad/parameter_report.h"
+#include "training/parameter_list.h"
+#include "training/parameter_report.h"
 
-namespace rondo::grad {
+namespace rondo::training {
 
 namespace {
 
@@ -135,4 +135,4 @@ void check_lists(Communicator& communicator, std::span<const Parameter> paramete
   throw_difference(exchange(communicator, report_of(first_difference(theirs, mine))), theirs);
 }
 
-}  // namespace rondo::grad
+}  // namespace rondo::training
