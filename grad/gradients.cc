@@ -24,42 +24,29 @@ Buffer GradientBuckets::gradient(std::size_t parameter) const {
 std::uint64_t GradientBuckets::layout() const noexcept {
   return state_->layout_number();
 }
-void GradientBuckets::zero() {
-  state_->zero(nullptr);
-}
-void GradientBuckets::zero_on(void* stream) {
-  state_->zero(stream);
+void GradientBuckets::zero(OnStream on) {
+  state_->zero(on.stream);
 }
 void GradientBuckets::begin_step(const StepOptions& options) {
   state_->begin_step(options);
 }
-void GradientBuckets::ready(std::size_t parameter) {
-  state_->ready(parameter, nullptr, nullptr);
+void GradientBuckets::ready(std::size_t parameter, OnStream on) {
+  state_->ready(parameter, nullptr, on.stream);
 }
-void GradientBuckets::ready(std::size_t parameter, const void* gradient) {
+void GradientBuckets::ready(std::size_t parameter, const void* gradient, OnStream on) {
   state_->check_not_null(parameter, gradient);
-  state_->ready(parameter, gradient, nullptr);
+  state_->ready(parameter, gradient, on.stream);
 }
-void GradientBuckets::ready_on(std::size_t parameter, void* stream) {
-  state_->ready(parameter, nullptr, stream);
-}
-void GradientBuckets::ready_on(std::size_t parameter, void* stream, const void* gradient) {
-  state_->check_not_null(parameter, gradient);
-  state_->ready(parameter, gradient, stream);
-}
-void GradientBuckets::finish() {
-  state_->finish(std::nullopt);
-}
-void GradientBuckets::finish_on(void* stream) {
-  state_->finish(stream);
+void GradientBuckets::finish(std::optional<OnStream> on) {
+  state_->finish(on ? std::optional(on->stream) : std::nullopt);
 }
 void GradientBuckets::step_without_data() {
   begin_step({.weight = 0});
   finish();
 }
 
-void GradientBuckets::abandon_step(std::string_view why) noexcept {
-  state_->abandon_step(why);
+void GradientBuckets::leave_step(std::string_view why) noexcept {
+  state_->leave_step(why);
 }
 
 GradientBuckets::Accumulation::Accumulation(GradientBuckets& buckets)
@@ -82,11 +69,8 @@ bool GradientBuckets::finite() const {
 double GradientBuckets::clip_factor(double max_norm) const {
   return grad::clip_factor_of(norm(), max_norm);
 }
-void GradientBuckets::clip(double max_norm) {
-  state_->clip(max_norm, nullptr);
-}
-void GradientBuckets::clip_on(double max_norm, void* stream) {
-  state_->clip(max_norm, stream);
+void GradientBuckets::clip(double max_norm, OnStream on) {
+  state_->clip(max_norm, on.stream);
 }
 std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {
   return state_->statistics().buckets();

@@ -35,7 +35,7 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
 GradientBuckets::State::~State() {
   const bool all_told = failure_.happened() && !launcher_.pending();
   if (std::uncaught_exceptions() > exceptions_ && !all_told)
-    abandon_step("use GradientBuckets::step(), which tells all ranks its what()");
+    leave_step("use GradientBuckets::step(), which tells all ranks its what()");
 }
 
 Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
@@ -127,7 +127,7 @@ void GradientBuckets::State::check_not_null(std::size_t parameter, const void* g
 
 void GradientBuckets::State::finish(std::optional<void*> stream) {
   const base::DefaultFloats floats;
-  if (stream) setup_.passes->check_stream("finish_on()", *stream);
+  if (stream) setup_.passes->check_stream("finish()", *stream);
   try {
     finish_step(stream);
   } catch (...) {
@@ -179,7 +179,7 @@ void GradientBuckets::State::mistake(const std::string& what) {
   throw Error(Errc::invalid_argument, text);
 }
 
-void GradientBuckets::State::abandon_step(std::string_view why) noexcept {
+void GradientBuckets::State::leave_step(std::string_view why) noexcept {
   try {
     if (collector_.phase() == Phase::idle) return;
     const std::string text =

@@ -45,7 +45,7 @@ class GradientBuckets::State {
   void check_not_null(std::size_t parameter, const void* gradient) const;
   // No stream: waits for the gradients.
   void finish(std::optional<void*> stream);
-  void abandon_step(std::string_view why) noexcept;
+  void leave_step(std::string_view why) noexcept;
   void begin_accumulation();
   void end_accumulation() noexcept { --accumulations_; }
 

@@ -82,7 +82,7 @@ struct RONDO_API GradientOptions {
   std::chrono::milliseconds deadline{0};
   // finish() calls it on its own thread, in the order of buckets, while later buckets are under way
   // (with find_unused: once all have arrived). finish() throws its exception again after the step.
-  // With finish_on() the gradients are final for what it enqueues on that stream.
+  // If finish() has a stream, the gradients are final for what is enqueued there.
   std::function<void(const CompletedBucket&)> on_bucket{};
   std::function<void(const std::string&)> warn{};  // on rank 0; default: standard error
 };
@@ -104,6 +104,14 @@ struct StepOptions {
   void* stream = nullptr;
 };
 
+// A CUDA stream that orders a call on gradients of a GPU; null: the legacy default stream. Host
+// memory ignores it. A type of its own, because ready() also takes the address of a gradient.
+//   Wrong: buckets.ready(i, stream)             // takes the stream for a gradient
+//   Right: buckets.ready(i, OnStream{stream})
+struct OnStream {
+  void* stream = nullptr;
+};
+
 // Cuts the gradients of a model into buckets, starts their all-reduce while the backward pass still
 // runs, and waits for the rest.
 //
@@ -121,21 +129,21 @@ struct StepOptions {
 // parameter.
 //
 // On a GPU: with Parameter::device the memory of the buckets is on that GPU, which all parameters
-// name; ranks may use different ones. Each call takes a CUDA stream that orders it; without one, or
-// with null, that is the legacy default stream:
+// name; ranks may use different ones. Each call takes a CUDA stream that orders it; without one
+// that is the legacy default stream:
 //
+//   const OnStream on{stream};
 //   buckets.begin_step({.stream = stream});
-//   buckets.zero_on(stream);
-//   kernels of the backward pass add to buckets.gradient(i); then buckets.ready_on(i, any stream)
-//   buckets.finish_on(stream);  // kernels on `stream` find averages from here on: the optimizer
+//   buckets.zero(on);
+//   kernels of the backward pass add to buckets.gradient(i); then buckets.ready(i, OnStream{any})
+//   buckets.finish(on);  // kernels on `stream` find averages from here on: the optimizer
 //
-// The host waits for the GPU only in finish(), and after finish_on() where norms are asked for.
-// finish_on() returns when the last copy is enqueued. Other
-// streams that use gradients must come after that one. A stream that is being captured is refused
-// with Error(unsupported). Host memory ignores streams.
+// The host waits for the GPU only in finish() without a stream, and where norms are asked for.
+// finish() with a stream returns when the last copy is enqueued. Other streams that use gradients
+// must come after that one. A stream that is being captured is refused with Error(unsupported).
 //
-//   Wrong: buckets.finish_on(a); optimizer on stream b
-//   Right: the same with an event of stream a for which b waits, or buckets.finish_on(b)
+//   Wrong: buckets.finish(OnStream{a}); optimizer on stream b
+//   Right: the same with an event of stream a for which b waits, or buckets.finish(OnStream{b})
 //
 // Operations run in the bulk lane and start when gradients are ready. So between begin_step() and
 // finish() every other bulk operation on the communicator throws Error(invalid_argument), and so
@@ -173,8 +181,7 @@ class RONDO_API GradientBuckets {
   std::uint64_t layout() const noexcept;
   // Sets all gradients to 0; refused once buckets have started. On a GPU it comes after everything
   // that Rondo has enqueued for them before.
-  void zero();
-  void zero_on(void* stream);
+  void zero(OnStream on = {});
 
   void begin_step(const StepOptions& options = {});
   // Says that the gradient of this parameter is complete on this rank. Do not touch it until
@@ -182,34 +189,28 @@ class RONDO_API GradientBuckets {
   // differ or a wire type is set, it then also makes a pass over their buckets. Throws
   // Error(invalid_argument) for an index that does not exist, and for a gradient that is ready
   // twice in a step; the latter ends the step on all ranks.
-  void ready(std::size_t parameter);
-  void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
-  // The same on a GPU: the gradient is complete once the stream has done what has been enqueued
-  // there. Any stream, another one for each parameter if the program likes. Never waits for the
-  // GPU. A gradient that is given lies in memory of that GPU, at an address that is a multiple of
-  // the size of its elements. It is copied when its bucket starts, by the kernel that also converts
-  // it. So do not touch it until the stream of finish_on() has reached that call, or finish() has
-  // returned; after an Error, until the buckets are destroyed. (In a local step, or with weight 0,
-  // it is copied on the stream at once.)
-  void ready_on(std::size_t parameter, void* stream);
-  void ready_on(std::size_t parameter, void* stream, const void* gradient);
+  //
+  // On a GPU the gradient is complete once the stream has done what has been enqueued there: any
+  // stream, another one for each parameter if the program likes. It never waits for the GPU. A
+  // gradient that is given lies in memory of that GPU, at an address that is a multiple of the size
+  // of its elements. It is copied when its bucket starts, by the kernel that also converts it. So
+  // do not touch it until the stream of finish() has reached that call, or finish() without a
+  // stream has returned; after an Error, until the buckets are destroyed. (In a local step, or with
+  // weight 0, it is copied on the stream at once.)
+  void ready(std::size_t parameter, OnStream on = {});
+  // Copies the gradient into the view first.
+  void ready(std::size_t parameter, const void* gradient, OnStream on = {});
   // Waits for all buckets. Throws Error: what a collective throws; or, on every rank, that a
-  // gradient was not ready, with its rank and parameter.
-  void finish();
-  // On a GPU: makes the stream wait for all gradients, instead of the host. A failure after that is
-  // thrown by a later call.
-  void finish_on(void* stream);
+  // gradient was not ready, with its rank and parameter. On a GPU, with a stream: makes that stream
+  // wait for all gradients, instead of the host. A later call throws what fails after that.
+  void finish(std::optional<OnStream> on = {});
   // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish. On a
   // GPU it is ordered by the legacy default stream.
   void step_without_data();
   // Calls begin_step, body() and finish. An exception of body ends the step on all ranks at once,
-  // with its what() as the cause, and is thrown again here.
+  // with its what() as the cause, and is thrown again here. Every later call throws that cause.
   template <class Body>
   void step(const StepOptions& options, Body&& body);
-  // Ends the step under way, also a local one, on all ranks at once with `why` as the cause. Every
-  // later call here throws that cause. Call it where you catch an exception; outside of a step it
-  // does nothing.
-  void abandon_step(std::string_view why) noexcept;
 
   // For gradient accumulation. While it lives, steps stay local: begin_step, ready and finish check
   // and count, but nothing travels. All ranks must do this alike. The next step that travels sends
@@ -228,8 +229,8 @@ class RONDO_API GradientBuckets {
   };
 
   // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits
-  // on all ranks) and of one; no pass over memory. After finish_on() the first call waits for the
-  // GPU, and throws Error(deadline_exceeded) if that does not get there within
+  // on all ranks) and of one; no pass over memory. After finish() with a stream the first call
+  // waits for the GPU, and throws Error(deadline_exceeded) if that does not get there within
   // GradientOptions::deadline. Throws the failure of a step that has failed.
   double norm() const;
   double norm(std::size_t parameter) const;
@@ -244,17 +245,19 @@ class RONDO_API GradientBuckets {
   // finite().
   // Norms stay those of before. Once after finish(), between steps. A program that multiplies as
   // its optimizer reads saves this pass. On a GPU the factor is computed there, the host waits for
-  // nothing, and it is ordered by the stream as zero_on() is. Throws Error(invalid_argument) in a
+  // nothing, and the stream orders it as it orders zero(). Throws Error(invalid_argument) in a
   // step, after a local one, for a norm that is negative or NaN, or without GradientOptions::norms;
-  // on a GPU as zero_on() does.
-  void clip(double max_norm);
-  void clip_on(double max_norm, void* stream);
+  // on a GPU as zero() does.
+  void clip(double max_norm, OnStream on = {});
 
   // The last synchronized step, by bucket and as a whole.
   std::span<const BucketStatistics> statistics() const noexcept;
   StepStatistics step_statistics() const noexcept;
 
  private:
+  // Ends the step under way, also a local one, on all ranks at once with `why` as the cause.
+  void leave_step(std::string_view why) noexcept;
+
   std::unique_ptr<State> state_;
 };
 
@@ -264,10 +267,10 @@ void GradientBuckets::step(const StepOptions& options, Body&& body) {
   try {
     std::forward<Body>(body)();
   } catch (const std::exception& error) {
-    abandon_step(error.what());
+    leave_step(error.what());
     throw;
   } catch (...) {
-    abandon_step("an exception that is no std::exception");
+    leave_step("an exception that is no std::exception");
     throw;
   }
   finish();

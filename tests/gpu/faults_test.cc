@@ -177,7 +177,6 @@ void run_steps(Communicator& c, Trainer& gradients, const Drawn& drawn) {
       gradients.settle();
       check_drawn_norm(gradients, drawn, step);
     } catch (const Error& error) {
-      gradients.buckets.abandon_step(error.what());
       c.abort(error.code(), error.what());
       throw;
     }

@@ -75,15 +75,15 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
     buckets.begin_step();
     for (const std::size_t i : {1, 0}) buckets.ready(i);
     fake.hold(late.get());
-    buckets.ready_on(empty, late.get());
+    buckets.ready(empty, OnStream{late.get()});
     expect_deadline(setting, [&] { buckets.finish(); });
     fake.let_go(late.get());
     settle(on, late);
   });
 }
 
-// The bucket is loaded before the stream of finish_on(), and stored after that, because a parameter
-// is unused.
+// The bucket is loaded before the stream of finish(), and stored after that, because
+// a parameter is unused.
 TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
@@ -97,11 +97,11 @@ TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked ag
     for (const std::size_t i : {1, 0}) {
       const Buffer view = buckets.gradient(i);
       on.copier.write(address_of(view), std::as_bytes(std::span(ones).first(view.count)));
-      buckets.ready_on(i, stream.get());
+      buckets.ready(i, OnStream{stream.get()});
     }
     await_launches(fake, before);
     fake.hold(late.get());
-    buckets.finish_on(late.get());
+    buckets.finish(OnStream{late.get()});
     expect_deadline(setting, [&] { (void)buckets.norm(); });
     fake.let_go(late.get());
     expect(buckets.norm() == std::sqrt(3500.0), "the norm");

@@ -48,9 +48,10 @@ TEST_CASE("gradients on a GPU: what is refused at once", "[gpu]") {
     OnGpu other(1);
     const GpuFloats elsewhere(other, 3000, 1), shorter(on, 100, 1), gradient(on, 3001, 1);
     const auto give = [&](const void* data) {
-      return [&, data] { buckets.ready_on(0, stream.get(), data); };
+      return [&, data] { buckets.ready(0, data, OnStream{stream.get()}); };
     };
-    refused(Errc::invalid_argument, "outside of a step", [&] { buckets.ready_on(0, nullptr); });
+    refused(Errc::invalid_argument, "outside of a step",
+            [&] { buckets.ready(0, OnStream{nullptr}); });
     buckets.begin_step();
     refused(Errc::invalid_argument, "is null", give(nullptr));
     refused(Errc::invalid_argument,
@@ -63,12 +64,14 @@ TEST_CASE("gradients on a GPU: what is refused at once", "[gpu]") {
     fake.capture(stream.get(), true);
     refused(Errc::unsupported, "on rank 0: ready(): the stream is being captured",
             give(gradient.buffer().data));
-    refused(Errc::unsupported, "zero(): the stream is", [&] { buckets.zero_on(stream.get()); });
-    refused(Errc::unsupported, "finish_on(): the stream", [&] { buckets.finish_on(stream.get()); });
+    refused(Errc::unsupported, "zero(): the stream is",
+            [&] { buckets.zero(OnStream{stream.get()}); });
+    refused(Errc::unsupported, "finish(): the stream",
+            [&] { buckets.finish(OnStream{stream.get()}); });
     fake.capture(stream.get(), false);
     // Nothing has changed, and the step goes on.
     give(gradient.buffer().data)();
-    buckets.ready_on(1, stream.get());
+    buckets.ready(1, OnStream{stream.get()});
     buckets.finish();
     fake.capture(stream.get(), true);
     refused(Errc::unsupported, "begin_step(): the stream is",
@@ -101,8 +104,8 @@ TEST_CASE("a gradient may go when finish() has failed", "[gpu]") {
       return;
     }
     fake.hold(stream.get());
-    buckets.ready_on(1, stream.get());
-    buckets.ready_on(0, stream.get(), gradient.data());
+    buckets.ready(1, OnStream{stream.get()});
+    buckets.ready(0, gradient.data(), OnStream{stream.get()});
     ready.arrive_and_wait();
     std::thread later([&] {
       const auto until = std::chrono::steady_clock::now() + 10s;
@@ -137,9 +140,9 @@ TEST_CASE("a step on a GPU whose stream does not move ends at its deadline", "[g
     const auto began = std::chrono::steady_clock::now();
     if (c.rank() == 1) fake.hold(stream.get());
     buckets.begin_step({.stream = stream.get()});
-    for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
+    for (const std::size_t i : {1, 0}) buckets.ready(i, OnStream{stream.get()});
     refused(Errc::deadline_exceeded, "which has not yet done the work",
-            [&] { buckets.finish_on(stream.get()); });
+            [&] { buckets.finish(OnStream{stream.get()}); });
     expect(std::chrono::steady_clock::now() - began < 5s, "it waited for the stream");
     fake.let_go(stream.get());
     settle(on, stream);
@@ -161,7 +164,7 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move", "[gp
       std::optional<GradientBuckets::Accumulation> accumulation;
       if (local) accumulation.emplace(buckets);
       buckets.begin_step({.stream = local ? nullptr : stream.get()});
-      buckets.ready_on(0, stream.get(), gradient.buffer().data);
+      buckets.ready(0, gradient.buffer().data, OnStream{stream.get()});
       throw std::runtime_error("a step fails");
     } catch (const std::runtime_error&) {
     }
@@ -174,7 +177,7 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move", "[gp
 
 // Each type has a launch of its own. The end of the buckets waits for the first one, which writes
 // their memory, and gives that memory up when the stream is late.
-TEST_CASE("clip_on() that fails half way leaves no kernel behind", "[gpu][abandons]") {
+TEST_CASE("clip() that fails half way leaves no kernel behind", "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   CHECK_NOTHROW(run_on_gpus(gpu_setup(1), "half way", [&](Communicator& c, OnGpu& on) {
@@ -184,13 +187,14 @@ TEST_CASE("clip_on() that fails half way leaves no kernel behind", "[gpu][abando
       GradientBuckets buckets(c, parameters_of(two_types, on.gpu().ordinal()),
                               {.norms = true, .deadline = short_deadline});
       buckets.begin_step({.stream = stream.get()});
-      for (const std::size_t i : {1, 0}) buckets.ready_on(i, stream.get());
-      buckets.finish_on(stream.get());
+      for (const std::size_t i : {1, 0}) buckets.ready(i, OnStream{stream.get()});
+      buckets.finish(OnStream{stream.get()});
       settle(on, stream);
       fake.hold(late.get());
       constexpr int out_of_memory = 2;
       fake.fail("cuLaunchKernel", 2, 1, out_of_memory);
-      refused(Errc::system, "CUDA_ERROR_OUT_OF_MEMORY", [&] { buckets.clip_on(0, late.get()); });
+      refused(Errc::system, "CUDA_ERROR_OUT_OF_MEMORY",
+              [&] { buckets.clip(0, OnStream{late.get()}); });
     }
     fake.let_go(late.get());
     settle(on, late);
@@ -198,7 +202,7 @@ TEST_CASE("clip_on() that fails half way leaves no kernel behind", "[gpu][abando
 }
 
 // Here the fake aborts in a function that may block.
-TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew", "[gpu]") {
+TEST_CASE("ready() calls nothing that may block, and steps make nothing anew", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
   const DType wire = GENERATE(DType::bf16, DType::f16);
@@ -215,10 +219,10 @@ TEST_CASE("ready_on() calls nothing that may block, and steps make nothing anew"
     for (int step = 0; step < 5; ++step) {
       const unsigned long before = fake.calls("cuLaunchKernel");
       fake.forbid_blocking(step > 0);  // the communicator makes its staging memory in the first one
-      buckets.zero_on(stream.get());
+      buckets.zero(OnStream{stream.get()});
       buckets.begin_step({.stream = stream.get()});
-      for (std::size_t i = 400; i-- > 0;) buckets.ready_on(i, stream.get());
-      buckets.finish_on(stream.get());
+      for (std::size_t i = 400; i-- > 0;) buckets.ready(i, OnStream{stream.get()});
+      buckets.finish(OnStream{stream.get()});
       fake.forbid_blocking(false);
       launched = fake.calls("cuLaunchKernel") - before;
       unsigned long now = 0;

@@ -74,9 +74,9 @@ class Rank {
     for (std::size_t i = 0; i < buckets.parameter_count(); ++i) {
       set(view(i), value, a);
       settle(on, a);
-      buckets.ready_on(i, a.get());
+      buckets.ready(i, OnStream{a.get()});
     }
-    buckets.finish_on(a.get());
+    buckets.finish(OnStream{a.get()});
   }
 
   OnGpu& on;
@@ -118,12 +118,12 @@ TEST_CASE("a bucket on a GPU comes after the streams of its gradients", "[gpu]")
       fake.hold(late.get());
       rank.set(copies ? rank.source.address() : rank.view(1), mine, late);
       if (copies)
-        rank.buckets.ready_on(1, late.get(), rank.source_data());
+        rank.buckets.ready(1, rank.source_data(), OnStream{late.get()});
       else
-        rank.buckets.ready_on(1, late.get());
-      rank.buckets.ready_on(0, early.get());
+        rank.buckets.ready(1, OnStream{late.get()});
+      rank.buckets.ready(0, OnStream{early.get()});
       const LaterGo go(fake, late, 20ms);
-      rank.buckets.finish_on(early.get());
+      rank.buckets.finish(OnStream{early.get()});
       rank.read(rank.view(1), early);
       settle(on, early);
       expect(rank.has_read(1.5F + 2 * static_cast<float>(step)), "the bucket came too early");
@@ -146,10 +146,10 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
     if (!find) rank.read(rank.view(1), rank.a);
     rank.buckets.begin_step(step);
     if (find && c.rank() == 0) rank.read(rank.view(1), rank.a);
-    rank.buckets.ready_on(0, rank.b.get());
-    if (c.rank() == 1) rank.buckets.ready_on(1, rank.b.get());
+    rank.buckets.ready(0, OnStream{rank.b.get()});
+    if (c.rank() == 1) rank.buckets.ready(1, OnStream{rank.b.get()});
     const LaterGo go(fake, rank.a, 20ms);
-    rank.buckets.finish_on(rank.a.get());
+    rank.buckets.finish(OnStream{rank.a.get()});
     settle(on, rank.a);
     if (!find || c.rank() == 0)
       expect(rank.has_read(3), "a gradient was overwritten while the program read it");
@@ -157,7 +157,7 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
   });
 }
 
-TEST_CASE("what comes behind finish_on() finds the gradients", "[gpu]") {
+TEST_CASE("what comes behind finish() with a stream finds the gradients", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
     Rank rank(c, on, 8, {.wire = wire});
@@ -166,9 +166,9 @@ TEST_CASE("what comes behind finish_on() finds the gradients", "[gpu]") {
       for (std::size_t i = 8; i-- > 0;) {
         rank.set(rank.view(i), static_cast<float>(2 * c.rank() + round), rank.a);
         settle(on, rank.a);
-        rank.buckets.ready_on(i, rank.a.get());
+        rank.buckets.ready(i, OnStream{rank.a.get()});
       }
-      rank.buckets.finish_on(rank.b.get());
+      rank.buckets.finish(OnStream{rank.b.get()});
       rank.read(rank.view(0), rank.b);
       settle(on, rank.b);
       expect(rank.has_read(1.0F + static_cast<float>(round)), "it read too early");
@@ -203,10 +203,10 @@ TEST_CASE("on_bucket comes when gradients are final for the stream, or for the h
       for (std::size_t i = 3; i-- > 0;) {
         rank->set(rank->view(i), static_cast<float>(1 + 2 * c.rank()), rank->a);
         settle(on, rank->a);
-        rank->buckets.ready_on(i, rank->a.get());
+        rank->buckets.ready(i, OnStream{rank->a.get()});
       }
       if (on_stream)
-        rank->buckets.finish_on(rank->a.get());
+        rank->buckets.finish(OnStream{rank->a.get()});
       else
         rank->buckets.finish();
       expect(called == 3 * round, "calls are missing");
@@ -221,7 +221,7 @@ TEST_CASE("finish() waits for the gradients of a GPU", "[gpu]") {
     for (int round = 0; round < 20; ++round) {
       rank.buckets.begin_step();
       rank.set(rank.view(0), static_cast<float>(2 * c.rank() + round), rank.a);
-      rank.buckets.ready_on(0, rank.a.get());
+      rank.buckets.ready(0, OnStream{rank.a.get()});
       rank.buckets.finish();
       float value = 0;
       fake.read(&value, rank.view(0) + bytes - sizeof value, sizeof value);
@@ -250,12 +250,12 @@ TEST_CASE("begin_step() of f16 does not wait for streams", "[gpu]") {
     Rank rank(c, on, 2, {.wire = DType::f16});
     rank.whole_step(1);
     fake.hold(rank.a.get());
-    rank.buckets.zero_on(rank.a.get());
+    rank.buckets.zero(OnStream{rank.a.get()});
     rank.buckets.begin_step({.stream = rank.a.get()});
-    rank.buckets.ready_on(1, rank.a.get());
+    rank.buckets.ready(1, OnStream{rank.a.get()});
     fake.let_go(rank.a.get());
-    rank.buckets.ready_on(0, rank.a.get());
-    rank.buckets.finish_on(rank.a.get());
+    rank.buckets.ready(0, OnStream{rank.a.get()});
+    rank.buckets.finish(OnStream{rank.a.get()});
     settle(on, rank.a);
     expect(rank.is(rank.view(0), 0), "it is not zero");
   });
@@ -268,39 +268,40 @@ void expect_before_step(OnGpu& on, const FakeCuda& fake, Rank& rank, Call call) 
   call(rank.b.get());
   rank.set(rank.source.address(), 5, rank.a);
   rank.buckets.begin_step({.stream = rank.a.get()});
-  rank.buckets.ready_on(0, rank.a.get(), rank.source_data());
+  rank.buckets.ready(0, rank.source_data(), OnStream{rank.a.get()});
   {
     const LaterGo go(fake, rank.b, 20ms);
-    rank.buckets.finish_on(rank.a.get());
+    rank.buckets.finish(OnStream{rank.a.get()});
   }
   settle(on, rank.a);
   settle(on, rank.b);
   expect(rank.is(rank.view(0), 5), "the call came after the step");
 }
 
-// The stream of zero_on() is not the one that finish_on() has joined.
-TEST_CASE("zero_on() comes after the step before, and before the next one", "[gpu]") {
+// The stream of zero() is not the one that finish() with a stream has joined.
+TEST_CASE("zero() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     Rank rank(c, on, 8, {.wire = DType::bf16});
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
-      rank.buckets.zero_on(rank.b.get());
+      rank.buckets.zero(OnStream{rank.b.get()});
       settle(on, rank.a);
       settle(on, rank.b);
       for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not zero");
     }
     // Zeroing is late, and the step uses another stream.
     Rank plain(c, on, 1);
-    expect_before_step(on, fake, plain, [&](void* stream) { plain.buckets.zero_on(stream); });
+    expect_before_step(on, fake, plain,
+                       [&](void* stream) { plain.buckets.zero(OnStream{stream}); });
   });
 }
 
-TEST_CASE("clip_on() comes after the step before, and before the next one", "[gpu]") {
+TEST_CASE("clip() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     Rank rank(c, on, 8, {.wire = DType::bf16, .norms = true});
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
-      rank.buckets.clip_on(0, rank.b.get());
+      rank.buckets.clip(0, OnStream{rank.b.get()});
       settle(on, rank.b);
       for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not clipped");
       settle(on, rank.a);
@@ -308,10 +309,11 @@ TEST_CASE("clip_on() comes after the step before, and before the next one", "[gp
     // Clipping is late, and the step uses another stream.
     Rank plain(c, on, 1, {.norms = true});
     plain.whole_step(7);
-    expect_before_step(on, fake, plain, [&](void* stream) { plain.buckets.clip_on(0, stream); });
+    expect_before_step(on, fake, plain,
+                       [&](void* stream) { plain.buckets.clip(0, OnStream{stream}); });
     fake.capture(plain.b.get(), true);
     refused(Errc::unsupported, "clip(): the stream is",
-            [&] { plain.buckets.clip_on(1, plain.b.get()); });
+            [&] { plain.buckets.clip(1, OnStream{plain.b.get()}); });
     fake.capture(plain.b.get(), false);
   });
 }
@@ -325,9 +327,9 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
                                 const device::Stream* zero = nullptr) {
       const GradientBuckets::Accumulation local(rank.buckets);
       rank.buckets.begin_step({.stream = stream.get()});
-      rank.buckets.ready_on(0, stream.get(), gradient.buffer().data);
-      if (zero != nullptr) rank.buckets.zero_on(zero->get());
-      rank.buckets.finish_on(zero != nullptr ? zero->get() : stream.get());
+      rank.buckets.ready(0, gradient.buffer().data, OnStream{stream.get()});
+      if (zero != nullptr) rank.buckets.zero(OnStream{zero->get()});
+      rank.buckets.finish(OnStream{zero != nullptr ? zero->get() : stream.get()});
     };
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
@@ -348,7 +350,7 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
       expect(rank.is(rank.view(0), wanted), [&] { return std::to_string(wanted) + " is wrong"; });
     };
     with_a_late_copy(8, [&] { local_step(rank.b, second); });
-    with_a_late_copy(0, [&] { rank.buckets.zero_on(rank.b.get()); });
+    with_a_late_copy(0, [&] { rank.buckets.zero(OnStream{rank.b.get()}); });
     // Zeroed in the middle of the step.
     fake.hold(rank.a.get());
     {
@@ -358,14 +360,14 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
     }
     settle(on, rank.a);
     expect(rank.is(rank.view(0), 0), "zeroing came before the copy");
-    // What comes behind finish_on() may write to the gradient that was given.
+    // What comes behind finish() with a stream may write to the gradient that was given.
     fake.hold(rank.a.get());
     {
       const LaterGo go(fake, rank.a, 20ms);
       const GradientBuckets::Accumulation local(rank.buckets);
       rank.buckets.begin_step({.stream = rank.a.get()});
-      rank.buckets.ready_on(0, rank.a.get(), second.buffer().data);
-      rank.buckets.finish_on(rank.b.get());
+      rank.buckets.ready(0, second.buffer().data, OnStream{rank.a.get()});
+      rank.buckets.finish(OnStream{rank.b.get()});
       rank.set(second.address(), 9, rank.b);
       settle(on, rank.b);
     }
@@ -376,12 +378,12 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
     with_a_late_copy(7, [&] {
       const std::size_t unused[] = {0};
       rank.buckets.begin_step({.unused = unused, .stream = rank.b.get()});
-      rank.buckets.finish_on(rank.b.get());
+      rank.buckets.finish(OnStream{rank.b.get()});
     });
     with_a_late_copy(8, [&] {
       rank.buckets.begin_step({.stream = rank.b.get()});
-      rank.buckets.ready_on(0, rank.b.get(), second.buffer().data);
-      rank.buckets.finish_on(rank.b.get());
+      rank.buckets.ready(0, second.buffer().data, OnStream{rank.b.get()});
+      rank.buckets.finish(OnStream{rank.b.get()});
     });
   });
 }

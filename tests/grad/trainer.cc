@@ -54,8 +54,12 @@ Trainer::Trainer(Communicator& c, Device device, const Model& model, const Gradi
       gpu_(device == Device::gpu ? new Gpu(device_of(device, rank_), model) : nullptr),
       buckets(c, model.parameters(device_of(device, rank_)), options) {}
 
+OnStream Trainer::first() const noexcept {
+  return {gpu_ ? gpu_->a.get() : nullptr};
+}
+
 void Trainer::zero() {
-  gpu_ ? buckets.zero_on(gpu_->a.get()) : buckets.zero();
+  buckets.zero(first());
 }
 
 void Trainer::write(std::size_t parameter, const Bytes& values) {
@@ -80,9 +84,9 @@ void Trainer::give(std::size_t parameter, const Bytes& gradient, bool copy) {
     const device::Address to = copy ? memory.source.address() : address_of(view);
     Gpu::copy(memory.gradient, gradient, to, stream);
     if (copy)
-      buckets.ready_on(parameter, stream.get(), reinterpret_cast<const void*>(to));
+      buckets.ready(parameter, reinterpret_cast<const void*>(to), OnStream{stream.get()});
     else
-      buckets.ready_on(parameter, stream.get());
+      buckets.ready(parameter, OnStream{stream.get()});
     return;
   }
   if (copy) return buckets.ready(parameter, gradient.data());
@@ -91,7 +95,7 @@ void Trainer::give(std::size_t parameter, const Bytes& gradient, bool copy) {
 }
 
 void Trainer::finish(bool on_stream) {
-  gpu_&& on_stream ? buckets.finish_on(gpu_->a.get()) : buckets.finish();
+  on_stream ? buckets.finish(first()) : buckets.finish();
 }
 
 void Trainer::step(const Model& model, std::size_t step, const StepOptions& options) {
@@ -101,7 +105,7 @@ void Trainer::step(const Model& model, std::size_t step, const StepOptions& opti
 }
 
 void Trainer::clip(double most) {
-  gpu_ ? buckets.clip_on(most, gpu_->a.get()) : buckets.clip(most);
+  buckets.clip(most, first());
 }
 
 Bytes Trainer::read(std::size_t parameter) {

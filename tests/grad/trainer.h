@@ -34,7 +34,7 @@ class Trainer {
   void begin(StepOptions options = {});
   // Makes a gradient in the view, or elsewhere if it is to be copied, and says that it is ready.
   void give(std::size_t parameter, const Bytes& gradient, bool copy = false);
-  // on_stream: calls finish_on() on a GPU, instead of finish().
+  // on_stream: on a GPU the host does not wait.
   void finish(bool on_stream = true);
   // Does begin, gives the gradients of the model in reverse order, and does finish.
   void step(const Model& model, std::size_t step, const StepOptions& options = {});
@@ -44,6 +44,8 @@ class Trainer {
   void settle();
 
  private:
+  OnStream first() const noexcept;
+
   struct Gpu;
   // The GPU's memory for one parameter.
   struct Memory;

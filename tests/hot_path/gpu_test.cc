@@ -117,11 +117,11 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets on a G
     const device::DeviceMemory given(on.gpu(), shapes[0].count * sizeof(float));
     const auto step = [&] {
       buckets.begin_step({.stream = stream.get()});
-      buckets.zero_on(stream.get());
-      buckets.ready_on(0, stream.get(), reinterpret_cast<const void*>(given.address()));
+      buckets.zero(OnStream{stream.get()});
+      buckets.ready(0, reinterpret_cast<const void*>(given.address()), OnStream{stream.get()});
       for (std::size_t i = 1; i < buckets.parameter_count(); ++i)
-        if (!everything || i != 2) buckets.ready_on(i, stream.get());
-      buckets.finish_on(stream.get());
+        if (!everything || i != 2) buckets.ready(i, OnStream{stream.get()});
+      buckets.finish(OnStream{stream.get()});
     };
     for (int i = 0; i < 5; ++i) step();
 
