@@ -12,10 +12,10 @@ Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher, Order
       collector_(collector),
       launcher_(launcher),
       order_(order),
-      norms_(setup),
       statistics_(setup.layout.buckets.size()),
       exposed_(setup.layout.buckets.size()) {
   parts_.reserve(setup.parameters.size());
+  given_.reserve(setup.parameters.size());
 }
 
 std::exception_ptr Finisher::finish(std::optional<void*> stream) {
@@ -24,10 +24,6 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
   launcher_.start_rest();
   warn_of_weights();
   launcher_.wait_for_usage();
-  norms_.begin_step();
-  if (setup_.options.norms && launcher_.tells_unused())
-    for (std::size_t parameter = 0; parameter < setup_.parameters.size(); ++parameter)
-      if (launcher_.untouched(parameter)) norms_.leave_out(parameter);
   std::exception_ptr thrown;
   Clock::time_point waiting = called;
   for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) {
@@ -41,7 +37,6 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
     // their ends tell how long each of them took.
     waiting = launcher_.tells_unused() ? std::max(waiting, ended) : Clock::now();
   }
-  if (setup_.options.norms) norms_.end_step();
   setup_.passes->complete(stream);
   note_buckets();
   order_.agree(setup_, collector_);
@@ -52,14 +47,28 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
 
 void Finisher::take_in(std::size_t bucket) {
   const BucketRange& range = setup_.layout.buckets[bucket];
-  if (setup_.storage.has_wire(range.arena) || launcher_.tells_unused()) {
-    parts_.clear();
-    for (const std::size_t parameter : range.parameters)
-      parts_.push_back(
-          {parameter, setup_.layout.piece(bucket, parameter), launcher_.untouched(parameter)});
-    setup_.passes->store(bucket, parts_, launcher_.plan().wire_scale);
-  }
-  if (setup_.options.norms) norms_.add(bucket);
+  if (!setup_.storage.has_wire(range.arena) && !launcher_.tells_unused()) return;
+  parts_.clear();
+  for (const std::size_t parameter : range.parameters)
+    parts_.push_back(
+        {parameter, setup_.layout.piece(bucket, parameter), launcher_.untouched(parameter)});
+  setup_.passes->store(bucket, parts_, launcher_.plan().wire_scale);
+}
+
+// Gradients of an arena lie in the reverse of their registration.
+std::span<const GradientRange> Finisher::given() {
+  given_.clear();
+  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
+    for (std::size_t parameter = setup_.parameters.size(); parameter-- > 0;) {
+      const GradientPlace& place = setup_.layout.places[parameter];
+      if (place.arena != arena || place.bytes == 0 || launcher_.untouched(parameter)) continue;
+      if (!given_.empty() && given_.back().arena == arena &&
+          given_.back().piece.offset + given_.back().piece.bytes == place.offset)
+        given_.back().piece.bytes += place.bytes;
+      else
+        given_.push_back({arena, {place.offset, place.bytes}});
+    }
+  return given_;
 }
 
 std::exception_ptr Finisher::call_back(std::size_t bucket) noexcept {

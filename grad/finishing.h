@@ -10,7 +10,6 @@
 #include <rondo/gradients.h>
 
 #include "grad/launching.h"
-#include "grad/norms.h"
 #include "grad/order.h"
 #include "grad/setup.h"
 #include "grad/statistics.h"
@@ -18,8 +17,8 @@
 namespace rondo::grad {
 
 // Ends one step: has the launcher start what is left, then takes each bucket in as it arrives.
-// Taking in widens gradients from the wire type, restores those that no rank gave, adds up norms
-// and calls on_bucket.
+// Taking in widens gradients from the wire type, restores those that no rank gave, and calls
+// on_bucket.
 //
 // Threads: the step thread (see Setup), which also calls on_bucket and warn.
 // Locks: none of its own, and none is held while a callback runs.
@@ -36,8 +35,9 @@ class Finisher {
   // Collective. Returns the first exception of on_bucket. stream: see Passes::complete().
   std::exception_ptr finish(std::optional<void*> stream);
 
-  GradientNorms& norms() noexcept { return norms_; }
-  const GradientNorms& norms() const noexcept { return norms_; }
+  // The gradients that some rank has given in the last step, arena by arena. Valid until the next
+  // call.
+  std::span<const GradientRange> given();
   const Statistics& statistics() const noexcept { return statistics_; }
 
  private:
@@ -50,9 +50,9 @@ class Finisher {
   Collector& collector_;
   Launcher& launcher_;
   OrderLearner& order_;
-  GradientNorms norms_;
   Statistics statistics_;
-  std::vector<StoredPart> parts_;         // of the bucket that is being taken in
+  std::vector<Part> parts_;  // of the bucket that is being taken in
+  std::vector<GradientRange> given_;
   std::vector<Clock::duration> exposed_;  // by bucket: how long finish() waited for it
   Clock::duration in_callbacks_{};        // in this step
   bool warned_ = false;

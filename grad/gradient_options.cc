@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "grad/device/bucket_kernels.h"
+#include "grad/device/launches.h"
 #include "grad/layout.h"
 #include "training/parameter_check.h"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "grad/clipping.h"
+#include "grad/device/arithmetic.h"
 #include "grad/state.h"
 #include "grad/statistics.h"
 
@@ -57,17 +57,14 @@ GradientBuckets::Accumulation::~Accumulation() {
   state_->end_accumulation();
 }
 
-double GradientBuckets::norm() const {
-  return state_->norms().norm();
+double GradientBuckets::norm(OnStream on) {
+  return state_->norm("norm()", on.stream);
 }
-double GradientBuckets::norm(std::size_t parameter) const {
-  return state_->norms().norm(parameter);
+bool GradientBuckets::finite(OnStream on) {
+  return std::isfinite(state_->norm("finite()", on.stream));
 }
-bool GradientBuckets::finite() const {
-  return std::isfinite(norm());
-}
-double GradientBuckets::clip_factor(double max_norm) const {
-  return grad::clip_factor_of(norm(), max_norm);
+double GradientBuckets::clip_factor(double max_norm, OnStream on) {
+  return grad::clip_factor_of(state_->norm("clip_factor()", on.stream), max_norm);
 }
 void GradientBuckets::clip(double max_norm, OnStream on) {
   state_->clip(max_norm, on.stream);

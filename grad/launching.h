@@ -98,7 +98,7 @@ class Launcher {
   bool planned_ = false;  // plan_ is that of this step
   StepPlan plan_;
   std::vector<Flight> flights_;
-  std::vector<LoadedPart> parts_;  // of the bucket that is being started
+  std::vector<Part> parts_;  // of the bucket that is being started
   // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about
   // to write here when wait() returns on another one.
   std::unique_ptr<std::atomic<Clock::rep>[]> ended_;

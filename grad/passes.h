@@ -3,77 +3,71 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
-#include <rondo/work.h>
+#include <rondo/communicator.h>
 
+#include "grad/device/bucket_stream.h"
 #include "grad/layout.h"
+#include "training/gpu_wait.h"
 
 namespace rondo::grad {
 
-// The part of a gradient in a bucket, before it travels.
-struct LoadedPart {
+struct Setup;
+
+// The part of a gradient in a bucket.
+struct Part {
   std::size_t parameter = 0;
   GradientPiece piece;
-  bool zero = false;  // this rank gives zeros
+  // Before it travels: this rank gives zeros. When it has arrived: no rank has given it, so it
+  // stays as it was.
+  bool left_out = false;
 };
 
-// The same when it has arrived.
-struct StoredPart {
-  std::size_t parameter = 0;
-  GradientPiece piece;
-  bool untouched = false;  // no rank has given it: it stays as it was
-};
-
-// Elements whose squares are added up, block by block (square_order.h). They begin where a block of
-// their gradient does.
-struct SquareRange {
-  std::size_t arena = 0;
-  GradientPiece piece;
-  std::size_t block = 0;  // the first of them, among those of all gradients
-};
-
-// Whole gradients that are multiplied.
-struct ClipRange {
+// Whole gradients that lie back to back.
+struct GradientRange {
   std::size_t arena = 0;
   GradientPiece piece;
 };
 
-// Where the sums of a gradient's blocks are. count 0: it counts 0.
-struct BlockSums {
-  std::size_t first = 0, count = 0;
-};
-
-// What the processor, or a GPU, does with the memory of gradient buckets (Storage): zeroing,
-// copying, converting, and the order of all this with the streams of the program. HostPasses
-// ignores streams: what it does has been done when a call returns. GpuPasses (device/gpu_passes.h)
-// enqueues.
+// All that reads and writes the memory of gradient buckets: zeroing, copying, converting, norms,
+// and the order of all this with the streams of the program. A pass is a list of pieces and one
+// kernel. In host memory streams are ignored, and a pass has been made when the call returns. On a
+// GPU it is enqueued, as BucketStream says; the host waits for it only in complete() without a
+// stream, and in squares().
 //
-// Threads: takes(), check() and take() from any. load() on the thread that holds the launcher's
-// role (see Collector). Everything else on the step thread (see Setup). Failure: each function
-// throws Error(system) where the GPU refuses, and check functions refuse a call on this rank before
-// anything has changed.
+// Threads: takes(), the check functions and take() from any. load() on the thread that holds the
+// launcher's role (see Collector). Everything else on the step thread (see Setup).
+// Locks: those of BucketStream.
+// Failure: each function throws Error(system) where the GPU refuses, and check functions refuse a
+// call on this rank before anything has changed.
 class Passes {
  public:
-  virtual ~Passes() = default;
+  // Throws as BucketKernels does for gradients on a GPU.
+  explicit Passes(const Setup& setup);
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
 
-  // A stream that can order a call. `call` is the function that was given it.
-  virtual void check_stream(std::string_view call, void* stream) const = 0;
+  // Refuses a stream that cannot order a call. `call` is the function that was given it.
+  void check_stream(std::string_view call, void* stream) const;
 
   // Whether ready() must call check_gradient() and take(). `gradient`: what it was given; null: the
   // gradient lies in its view.
-  virtual bool takes(const void* gradient) const noexcept = 0;
-  virtual void check_gradient(std::size_t parameter, const void* gradient) const = 0;
+  bool takes(const void* gradient) const noexcept { return gpu_ || gradient != nullptr; }
+  void check_gradient(std::size_t parameter, const void* gradient) const;
   // The gradient is complete in `stream`. Returns false if it has been taken in this step already.
-  virtual bool take(std::size_t parameter, const void* gradient, void* stream) = 0;
+  bool take(std::size_t parameter, const void* gradient, void* stream);
 
-  virtual void zero(void* stream) = 0;  // all gradients
+  void zero(void* stream);  // all gradients
   // What is in the stream comes before the step, and in finish() before the rest of it. `gives`:
   // gradients of this rank travel in this step.
-  virtual void begin_step(void* stream, bool gives) = 0;
-  virtual void order_after(void* stream) = 0;
+  void begin_step(void* stream, bool gives);
+  void order_after(void* stream);
 
   // Makes the bytes of a bucket that travel. factor: of a wire type. `save`: former contents of
   // gradients that become zeros are saved, because they may have to be restored; not with a wire
@@ -81,37 +75,66 @@ class Passes {
   // once, as much as the gradients have without a wire type.
   // With f16 on the wire a finite element that is too large is refused (Setup::refuse_overflow()):
   // in host memory by load(), on a GPU by complete() or begin_step() once the host knows of it.
-  virtual void make_room_to_save() = 0;
-  virtual void load(std::size_t bucket, std::span<const LoadedPart> parts, double factor,
-                    bool save) = 0;
+  void make_room_to_save();
+  void load(std::size_t bucket, std::span<const Part> parts, double factor, bool save);
   // The stream that a bucket's collective comes after.
-  virtual void* stream() const noexcept = 0;
+  void* stream() const noexcept { return gpu_ ? gpu_->get() : nullptr; }
   // Whether the collectives of a step have ended when finish() returns. Otherwise they may end
   // while later steps run.
-  virtual bool ends_in_finish() const noexcept = 0;
+  bool ends_in_finish() const noexcept { return !gpu_; }
   // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
-  virtual void await(const Work& work, bool on_host) = 0;
+  void await(const Work& work, bool on_host);
   // Makes gradients of what has arrived. scale: of a wire type.
-  virtual void store(std::size_t bucket, std::span<const StoredPart> parts, double scale) = 0;
-
-  // With GradientOptions::norms. The ranges of add_squares() are of one arena. add_up_squares() has
-  // an element for each parameter.
-  virtual void add_squares(std::span<const SquareRange> ranges) = 0;
-  virtual void add_up_squares(std::span<const BlockSums> gradients) = 0;
-  // The sum of squares of each gradient, and behind them that of all, as add_up_squares() has made
-  // them; at first 0. Waits for the GPU once after each complete(), and throws
-  // Error(deadline_exceeded) if the GPU does not get there.
-  virtual std::span<const double> squares() = 0;
-  // Between steps, in the stream, without a wait for the GPU: multiplies gradients as
-  // clip_factor_of_squares() says.
-  virtual void clip(double max_norm, std::span<const ClipRange> ranges, void* stream) = 0;
-
+  void store(std::size_t bucket, std::span<const Part> parts, double scale);
   // What is enqueued on the stream from here on comes after all that the step does with gradients
   // so far. No stream: this waits for it.
-  virtual void complete(std::optional<void*> stream) = 0;
+  void complete(std::optional<void*> stream);
+
+  // Between steps, ordered by the stream: adds up the squares of these gradients, which lie arena
+  // by arena. squares() returns the sum. It waits for the GPU once after each measure(), and throws
+  // Error(deadline_exceeded) if the GPU does not get there.
+  void measure(std::span<const GradientRange> ranges, void* stream);
+  double squares();
+  // Multiplies gradients as clip_factor_of_squares() says, without a wait for the GPU.
+  void clip(double max_norm, std::span<const GradientRange> ranges, void* stream);
 
   // Waits until nothing of a step is under way any more, at most this long. False: something is.
-  virtual bool settle(std::chrono::milliseconds time) noexcept = 0;
+  bool settle(std::chrono::milliseconds time) noexcept { return !gpu_ || gpu_->settle(time); }
+
+ private:
+  // A copy for the host of what passes find out, after which the event comes.
+  struct Fetched {
+    Fetched(const device::Gpu& gpu, std::size_t bytes) : memory(gpu, bytes), ended(gpu) {}
+    device::PinnedMemory memory;
+    device::Event ended;
+    bool pending = false;  // nobody has seen the end of it
+  };
+
+  std::byte* allocate(std::size_t bytes);
+  void run(const Pass& pass, device::StreamHandle stream);
+  template <class Body>
+  void in_order(void* stream, const Body& body);
+  void fetch(device::StreamHandle stream);
+  void check_overflow();
+  std::byte* view_of(std::size_t arena, std::size_t offset) const noexcept;
+  const std::byte* source_of(const Part& part, const std::byte* view) const noexcept;
+  training::GpuWait wait() const noexcept;
+  // What passes find out: the sum of squares; behind it a word for each parameter, with f16 on the
+  // wire, that only becomes 1.
+  std::uint32_t* words() const noexcept {
+    return reinterpret_cast<std::uint32_t*>(found_ + sizeof(double));
+  }
+
+  const Setup& setup_;
+  const bool f16_;                   // on the wire
+  std::optional<BucketStream> gpu_;  // none: gradients are in host memory
+  std::vector<Memory> host_memory_;  // instead of the GPU's
+  std::vector<std::byte*> saved_;    // by arena
+  const std::size_t found_bytes_;
+  std::byte* found_ = nullptr;
+  std::optional<Fetched> fetched_;   // on a GPU
+  std::byte* block_sums_ = nullptr;  // of squares; made by the first measure()
+  std::vector<Piece> pieces_;        // of the pass that is being made
 };
 
 }  // namespace rondo::grad

@@ -9,10 +9,8 @@
 #include <rondo/error.h>
 
 #include "device/keep.h"
-#include "grad/device/gpu_passes.h"
 #include "grad/failure.h"
 #include "grad/gradient_options.h"
-#include "grad/host_passes.h"
 
 namespace rondo::grad {
 
@@ -37,17 +35,6 @@ std::unique_ptr<Storage> make_storage(const Setup& setup) {
                                    setup.options.wire);
 }
 
-// The one place that chooses between the processor and a GPU.
-std::unique_ptr<Passes> make_passes(const Setup& setup) {
-  std::unique_ptr<Passes> passes;
-  if (setup.storage.device() < 0)
-    passes = std::make_unique<HostPasses>(setup);
-  else
-    passes = std::make_unique<GpuPasses>(setup, setup.storage.device());
-  if (setup.options.find_unused) passes->make_room_to_save();
-  return passes;
-}
-
 std::string title_of(std::uint64_t number, const std::vector<Parameter>& parameters) {
   std::string text = fmt::format("gradient buckets {} ({} parameters", number, parameters.size());
   if (!parameters.empty()) text += fmt::format(", first '{}'", parameters[0].name);
@@ -67,7 +54,7 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
       storage(*memory),
       number(agreed_number(communicator, options)),
       title(title_of(number, parameters)),
-      passes(made(communicator, [&] { return make_passes(*this); })) {}
+      passes(made(communicator, [&] { return std::make_unique<Passes>(*this); })) {}
 
 Setup::~Setup() {
   communicator.release_bulk(this);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include <rondo/error.h>
@@ -67,6 +68,7 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
   const bool travels = accumulations_ == 0;
   if (travels) setup_.communicator.reserve_bulk(&setup_, setup_.title);
   try {
+    measured_ = false;
     order_.rebuild(setup_);
     collector_.begin_step(options);
     setup_.passes->begin_step(options.stream, travels && options.weight > 0);
@@ -142,11 +144,11 @@ void GradientBuckets::State::finish_step(std::optional<void*> stream) {
   try {
     if (collector_.phase() == Phase::local) {
       setup_.passes->complete(stream);
-      has_norms_ = false;
+      has_norm_ = false;
     } else {
       if (collector_.any_unused()) setup_.passes->order_after(stream.value_or(nullptr));
       thrown = finisher_.finish(stream);
-      has_norms_ = true;
+      has_norm_ = true;
     }
   } catch (...) {
     failure_.keep_current(collector_.step());
@@ -199,32 +201,45 @@ void GradientBuckets::State::begin_accumulation() {
   ++accumulations_;
 }
 
-void GradientBuckets::State::clip(double max_norm, void* stream) {
-  const base::DefaultFloats floats;
-  finisher_.norms().check_wanted("clip()");
+// Adds up the squares once after a step: clip() changes the gradients and not the norm.
+void GradientBuckets::State::measure(std::string_view call, void* stream) {
   failure_.check();
   if (collector_.phase() != Phase::idle)
-    setup_.refuse(fmt::format("clip() in step {}: call it after finish()", collector_.step()));
-  if (!has_norms_)
+    setup_.refuse(fmt::format("{} in step {}: call it after finish()", call, collector_.step()));
+  if (!has_norm_)
     setup_.refuse(fmt::format(
-        "clip() after step {}, which was local: its gradients have no norm yet; call it after the "
-        "step in which they travel",
-        collector_.step()));
-  if (!(max_norm >= 0))
-    setup_.refuse(
-        fmt::format("clip(): the largest norm is {}, but it cannot be negative or NaN", max_norm));
-  setup_.passes->check_stream("clip()", stream);
+        "{} after step {}, which was local: its gradients have no norm yet; call it after the step "
+        "in which they travel",
+        call, collector_.step()));
+  setup_.passes->check_stream(call, stream);
+  if (measured_) return;
   try {
-    setup_.passes->clip(max_norm, finisher_.norms().counted_ranges(), stream);
+    setup_.passes->measure(finisher_.given(), stream);
   } catch (...) {
     failure_.keep_current(collector_.step());
     throw;
   }
+  measured_ = true;
 }
 
-const grad::GradientNorms& GradientBuckets::State::norms() const {
-  failure_.check();
-  return finisher_.norms();
+double GradientBuckets::State::norm(std::string_view call, void* stream) {
+  const base::DefaultFloats floats;
+  measure(call, stream);
+  return std::sqrt(setup_.passes->squares());
+}
+
+void GradientBuckets::State::clip(double max_norm, void* stream) {
+  const base::DefaultFloats floats;
+  if (!(max_norm >= 0))
+    setup_.refuse(
+        fmt::format("clip(): the largest norm is {}, but it cannot be negative or NaN", max_norm));
+  measure("clip()", stream);
+  try {
+    setup_.passes->clip(max_norm, finisher_.given(), stream);
+  } catch (...) {
+    failure_.keep_current(collector_.step());
+    throw;
+  }
 }
 
 }  // namespace rondo

@@ -49,15 +49,15 @@ class GradientBuckets::State {
   void begin_accumulation();
   void end_accumulation() noexcept { --accumulations_; }
 
+  double norm(std::string_view call, void* stream);
   void clip(double max_norm, void* stream);
-  // Throws the failure if there is one: then it has no norms.
-  const grad::GradientNorms& norms() const;
   const grad::Statistics& statistics() const noexcept { return finisher_.statistics(); }
 
  private:
   void check_options(const StepOptions& options) const;
   void take(std::size_t parameter, const void* gradient, void* stream);
   void finish_step(std::optional<void*> stream);
+  void measure(std::string_view call, void* stream);
   void settle_after_failure() noexcept;
   // Ends the step on all ranks.
   [[noreturn]] void mistake(const std::string& what);
@@ -69,7 +69,8 @@ class GradientBuckets::State {
   grad::Launcher launcher_;
   grad::OrderLearner order_;
   grad::Finisher finisher_;
-  bool has_norms_ = true;                              // false: the last step was local
+  bool has_norm_ = true;                               // false: the last step was local
+  bool measured_ = false;                              // the norm of the last step is known
   int accumulations_ = 0;                              // Accumulations that are alive
   const int exceptions_ = std::uncaught_exceptions();  // when this was made
 };

@@ -19,7 +19,6 @@ rondo::GradientOptions gradient_options(const TrainerOptions& options) {
   result.averaging = averaging(options.network.norms);
   result.first_bucket_bytes = result.bucket_bytes = options.bucket_bytes;
   result.wire = options.wire;
-  result.norms = options.clip > 0;
   return result;
 }
 

@@ -8,24 +8,25 @@
 
 namespace rondo::grad {
 
-// A part of a bucket that lies in one place, with addresses of its elements. Pieces of a launch
-// overlap only where `from` is `to`.
-struct DevicePiece {
+// Elements that lie in one place. Pieces of a launch overlap only where `from` is `to`.
+struct Piece {
   const std::byte* from;  // null: zeros
   std::byte* to;
-  std::byte* saved;          // null, or where moves save `to`
+  std::byte* saved;          // null, or where a move saves `to`
   std::uint64_t count;       // of `from`. Moves: bytes, a multiple of 2; otherwise elements
   std::uint32_t number = 0;  // of its word
 };
 
-// All pieces of a launch take the same kernel, factor and words.
+// All pieces of a launch take the same kernel and what follows them.
 struct PieceArguments {
   static constexpr std::size_t most = 101;
 
-  DevicePiece pieces[most];
+  Piece pieces[most];
   std::uint32_t count;
-  double factor;
-  std::uint32_t* words;  // see the kernel; may be null
+  double factor;  // to multiply by; of scale: the largest norm
+  std::uint32_t*
+      words;  // may be null; to_f16 sets those of pieces with an element too large for it
+  const double* squares;  // of scale: the sum of all squares
 };
 static_assert(sizeof(PieceArguments) <= 4096, "what every GPU takes");
 

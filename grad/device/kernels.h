@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The list of gradient buckets' kernels for GPUs (docs/reference/device-kernels.md). kernels.cu
-// makes an entry point of each line, and the tests a function that runs on the processor.
+// The list of gradient buckets' kernels for GPUs (docs/device-kernels.md). kernels.cu makes an
+// entry point of each line, launches.cc a row of its table, and the tests a function that runs on
+// the processor.
 #pragma once
 
-#include "grad/device/clip.h"
 #include "grad/device/pieces.h"
 #include "grad/device/squares.h"
 
-// KERNEL(name of the entry point, struct of the kernel)
+// KERNEL(name of the entry point, struct of the kernel), in the order of BucketKernel
 #define RONDO_GRAD_KERNELS(KERNEL)                                                  \
   KERNEL(rondo_grad_move, Pieces<Moves>)                                            \
   KERNEL(rondo_grad_to_bf16, Pieces<Conversions<Narrow<base::BF16>>>)               \
@@ -20,7 +20,7 @@
   KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<SquaresOfShort<base::F16>>>)   \
   KERNEL(rondo_grad_squares_bf16, SquareSums<OneBlock<SquaresOfShort<base::BF16>>>) \
   KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)                              \
-  KERNEL(rondo_grad_clip_f64, Clip<ClipF64>)                                        \
-  KERNEL(rondo_grad_clip_f32, Clip<ClipF32>)                                        \
-  KERNEL(rondo_grad_clip_f16, Clip<ClipShort<base::F16>>)                           \
-  KERNEL(rondo_grad_clip_bf16, Clip<ClipShort<base::BF16>>)
+  KERNEL(rondo_grad_scale_f64, Pieces<Conversions<Scale<ElementF64>>>)              \
+  KERNEL(rondo_grad_scale_f32, Pieces<Conversions<Scale<ElementF32>>>)              \
+  KERNEL(rondo_grad_scale_f16, Pieces<Conversions<Scale<ElementShort<base::F16>>>>) \
+  KERNEL(rondo_grad_scale_bf16, Pieces<Conversions<Scale<ElementShort<base::BF16>>>>)

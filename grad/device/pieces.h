@@ -12,17 +12,33 @@
 #include "device/phases.h"
 #include "device/several.h"
 #include "grad/device/arguments.h"
-#include "grad/device/shares.h"
-#include "grad/wire_elements.h"
+#include "grad/device/arithmetic.h"
 
 namespace rondo::grad {
 namespace {
+
+// Deals elements out to the threads of the grid.
+struct Shares {
+  const device::GridThread& thread;
+  std::uint64_t before = 0;  // what has been dealt out
+
+  // Calls body(i) for this thread's share of the numbers below count.
+  template <class Body>
+  RONDO_HD void each(std::uint64_t count, const Body& body) noexcept {
+    const std::uint64_t all = thread.all();
+    RONDO_ROLLED
+    for (std::uint64_t i = (thread.place() + all - before % all) % all; i < count; i += all)
+      body(i);
+    before += count;
+  }
+};
 
 // to = from. Before that saved = to, where there is a place: the former contents are saved.
 struct Moves {
   static constexpr std::size_t from_bytes = 1, to_bytes = 1;
 
-  RONDO_HD static std::uint32_t run(const DevicePiece& piece, double, Shares& shares) noexcept {
+  RONDO_HD static std::uint32_t run(const Piece& piece, const PieceArguments&,
+                                    Shares& shares) noexcept {
     const auto all = reinterpret_cast<std::uintptr_t>(piece.from) |
                      reinterpret_cast<std::uintptr_t>(piece.to) |
                      reinterpret_cast<std::uintptr_t>(piece.saved);
@@ -39,7 +55,7 @@ struct Moves {
   using Half = device::Several<std::uint16_t, 1>;
 
   template <class Unit>
-  RONDO_HD static void in_units(const DevicePiece& piece, Shares& shares) noexcept {
+  RONDO_HD static void in_units(const Piece& piece, Shares& shares) noexcept {
     const std::uint64_t units = piece.count / sizeof(Unit), rest = piece.count % sizeof(Unit);
     shares.each(units, [&piece](std::uint64_t i) { move<Unit>(piece, i * sizeof(Unit)); });
     shares.each(rest / sizeof(Half), [&piece, rest](std::uint64_t i) {
@@ -47,7 +63,7 @@ struct Moves {
     });
   }
   template <class Unit>
-  RONDO_HD static void move(const DevicePiece& piece, std::uint64_t offset) noexcept {
+  RONDO_HD static void move(const Piece& piece, std::uint64_t offset) noexcept {
     if (piece.saved != nullptr) Unit::load(piece.to + offset).store(piece.saved + offset);
     const Unit unit = piece.from == nullptr ? Unit{} : Unit::load(piece.from + offset);
     unit.store(piece.to + offset);
@@ -61,9 +77,10 @@ struct Conversions {
   static constexpr std::size_t from_bytes = Conversion::from_bytes, to_bytes = Conversion::to_bytes;
 
   // Returns what the thread has found out for the piece's word.
-  RONDO_HD static std::uint32_t run(const DevicePiece& piece, double factor,
+  RONDO_HD static std::uint32_t run(const Piece& piece, const PieceArguments& arguments,
                                     Shares& shares) noexcept {
-    Conversion conversion(factor);
+    Conversion conversion(arguments);
+    if (conversion.changes_nothing()) return 0;
     const auto fits = [](const void* pointer, std::size_t bytes) {
       return reinterpret_cast<std::uintptr_t>(pointer) % (4 * bytes) == 0;
     };
@@ -83,9 +100,11 @@ class Narrow {
  public:
   static constexpr std::size_t from_bytes = 4, to_bytes = 2;
 
-  RONDO_HD explicit Narrow(double factor) noexcept : factor_(static_cast<float>(factor)) {}
+  RONDO_HD explicit Narrow(const PieceArguments& arguments) noexcept
+      : factor_(static_cast<float>(arguments.factor)) {}
+  RONDO_HD bool changes_nothing() const noexcept { return false; }
   template <std::size_t Length>
-  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) noexcept {
+  RONDO_HD void run(const Piece& piece, std::uint64_t i) noexcept {
     device::Several<std::uint16_t, Length> codes{};
     if (piece.from != nullptr) {
       const auto values = device::Several<float, Length>::load(piece.from + i * sizeof(float));
@@ -109,9 +128,11 @@ class Widen {
  public:
   static constexpr std::size_t from_bytes = 2, to_bytes = 4;
 
-  RONDO_HD explicit Widen(double factor) noexcept : factor_(factor), narrow_(is_f32(factor)) {}
+  RONDO_HD explicit Widen(const PieceArguments& arguments) noexcept
+      : factor_(arguments.factor), narrow_(is_f32(factor_)) {}
+  RONDO_HD bool changes_nothing() const noexcept { return false; }
   template <std::size_t Length>
-  RONDO_HD void run(const DevicePiece& piece, std::uint64_t i) const noexcept {
+  RONDO_HD void run(const Piece& piece, std::uint64_t i) const noexcept {
     using Codes = device::Several<std::uint16_t, Length>;
     const Codes codes = Codes::load(piece.from + i * sizeof(std::uint16_t));
     device::Several<float, Length> values;
@@ -128,6 +149,48 @@ class Widen {
   const bool narrow_;
 };
 
+struct ElementF64 {
+  using Stored = double;
+  RONDO_HD static double multiplied(double value, double factor) noexcept { return value * factor; }
+};
+struct ElementF32 {
+  using Stored = float;
+  RONDO_HD static float multiplied(float value, double factor) noexcept {
+    return times(value, factor);
+  }
+};
+template <class Format>
+struct ElementShort {
+  using Stored = std::uint16_t;
+  RONDO_HD static std::uint16_t multiplied(std::uint16_t code, double factor) noexcept {
+    return static_cast<std::uint16_t>(Format::encode(times(Format::decode(code), factor)));
+  }
+};
+
+// to = from * the factor that clips, which each thread computes from the sum of squares.
+template <class Element>
+class Scale {
+  using Stored = typename Element::Stored;
+
+ public:
+  static constexpr std::size_t from_bytes = sizeof(Stored), to_bytes = sizeof(Stored);
+
+  RONDO_HD explicit Scale(const PieceArguments& arguments) noexcept
+      : factor_(clip_factor_of_squares(*arguments.squares, arguments.factor)) {}
+  RONDO_HD bool changes_nothing() const noexcept { return factor_ == 1; }
+  template <std::size_t Length>
+  RONDO_HD void run(const Piece& piece, std::uint64_t i) const noexcept {
+    auto values = device::Several<Stored, Length>::load(piece.from + i * sizeof(Stored));
+    for (std::size_t k = 0; k < Length; ++k)
+      values.at[k] = Element::multiplied(values.at[k], factor_);
+    values.store(piece.to + i * sizeof(Stored));
+  }
+  RONDO_HD std::uint32_t found() const noexcept { return 0; }
+
+ private:
+  const double factor_;
+};
+
 // All pieces of a launch. With words, a piece for which a thread finds something gets that word:
 // all threads find the same.
 template <class Kernel>
@@ -135,14 +198,15 @@ struct Pieces {
   using Arguments = PieceArguments;
   struct Shared {};
   static constexpr int phases = 1;
+  static constexpr std::size_t from_bytes = Kernel::from_bytes, to_bytes = Kernel::to_bytes;
 
   RONDO_HD static void run(int, const PieceArguments& arguments, Shared&,
                            const device::GridThread& thread) noexcept {
     Shares shares{thread};
     RONDO_ROLLED
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
-      const DevicePiece& piece = arguments.pieces[i];
-      const std::uint32_t found = Kernel::run(piece, arguments.factor, shares);
+      const Piece& piece = arguments.pieces[i];
+      const std::uint32_t found = Kernel::run(piece, arguments, shares);
       if (found != 0 && arguments.words != nullptr) arguments.words[piece.number] = found;
     }
   }
@@ -151,13 +215,14 @@ struct Pieces {
   static void for_each_pointer(Arguments& arguments, Visit&& visit) {
     std::uint32_t words = 0;
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
-      DevicePiece& piece = arguments.pieces[i];
+      Piece& piece = arguments.pieces[i];
       words = piece.number < words ? words : piece.number + 1;
       if (piece.from != nullptr) visit(piece.from, piece.count * Kernel::from_bytes);
       visit(piece.to, piece.count * Kernel::to_bytes);
       if (piece.saved != nullptr) visit(piece.saved, piece.count);
     }
     if (arguments.words != nullptr) visit(arguments.words, words * sizeof(std::uint32_t));
+    if (arguments.squares != nullptr) visit(arguments.squares, sizeof(double));
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of norms: sums of squares in the order of square_order.h. A block of threads makes
+// The kernels of norms: sums of squares in the order of arithmetic.h. A block of threads makes
 // one sum: a group of eight threads adds up the rows of a group, a thread each lane.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "device/phases.h"
 #include "device/several.h"
 #include "grad/device/arguments.h"
-#include "grad/square_order.h"
+#include "grad/device/arithmetic.h"
 
 namespace rondo::grad {
 
@@ -44,8 +44,7 @@ struct OneBlock {
   static constexpr std::size_t bytes = Terms::bytes;
 
   RONDO_HD static std::uint64_t sums(std::uint64_t count) noexcept { return square_blocks(count); }
-  RONDO_HD static double sum(const DevicePiece& piece, std::uint64_t block,
-                             unsigned thread) noexcept {
+  RONDO_HD static double sum(const Piece& piece, std::uint64_t block, unsigned thread) noexcept {
     const std::uint64_t first = block * square_block,
                         place = thread / square_lanes * square_group + thread % square_lanes;
     const std::uint64_t count = piece.count - first;
@@ -69,7 +68,7 @@ struct AllBlocks {
   static constexpr std::size_t bytes = sizeof(double);
 
   RONDO_HD static std::uint64_t sums(std::uint64_t) noexcept { return 1; }
-  RONDO_HD static double sum(const DevicePiece& piece, std::uint64_t, unsigned thread) noexcept {
+  RONDO_HD static double sum(const Piece& piece, std::uint64_t, unsigned thread) noexcept {
     double sum = 0;
     if (piece.from == nullptr) return sum;
     RONDO_ROLLED
@@ -98,6 +97,8 @@ template <class Summands>
 struct SquareSums {
   using Arguments = PieceArguments;
   using Shared = SquareShared;
+  // to_bytes 0: a block of threads for each sum, whatever its length.
+  static constexpr std::size_t from_bytes = Summands::bytes, to_bytes = 0;
   static constexpr int phases = 3;
 
   RONDO_HD static void run(int phase, const Arguments& arguments, Shared& shared,
@@ -111,7 +112,7 @@ struct SquareSums {
     std::uint64_t block = thread.block;
     RONDO_ROLLED
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
-      const DevicePiece& piece = arguments.pieces[i];
+      const Piece& piece = arguments.pieces[i];
       const std::uint64_t sums = Summands::sums(piece.count);
       if (block < sums) {
         if (phase == 0)
@@ -128,7 +129,7 @@ struct SquareSums {
   template <class Visit>
   static void for_each_pointer(Arguments& arguments, Visit&& visit) {
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
-      DevicePiece& piece = arguments.pieces[i];
+      Piece& piece = arguments.pieces[i];
       if (piece.from != nullptr) visit(piece.from, piece.count * Summands::bytes);
       visit(piece.to, Summands::sums(piece.count) * sizeof(double));
     }

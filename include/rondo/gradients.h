@@ -77,7 +77,6 @@ struct RONDO_API GradientOptions {
   bool find_unused = false;
   // After the first synchronized step buckets start in rank 0's order of readiness.
   bool rebuild = true;
-  bool norms = false;  // norms are computed as buckets arrive
   // Of each collective, and of each wait for the GPU; 0: that of the communicator.
   std::chrono::milliseconds deadline{0};
   // finish() calls it on its own thread, in the order of buckets, while later buckets are under way
@@ -138,7 +137,7 @@ struct OnStream {
 //   kernels of the backward pass add to buckets.gradient(i); then buckets.ready(i, OnStream{any})
 //   buckets.finish(on);  // kernels on `stream` find averages from here on: the optimizer
 //
-// The host waits for the GPU only in finish() without a stream, and where norms are asked for.
+// The host waits for the GPU only in finish() without a stream, and where a norm is asked for.
 // finish() with a stream returns when the last copy is enqueued. Other streams that use gradients
 // must come after that one. A stream that is being captured is refused with Error(unsupported).
 //
@@ -228,26 +227,25 @@ class RONDO_API GradientBuckets {
     State* state_;
   };
 
-  // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits
-  // on all ranks) and of one; no pass over memory. After finish() with a stream the first call
-  // waits for the GPU, and throws Error(deadline_exceeded) if that does not get there within
-  // GradientOptions::deadline. Throws the failure of a step that has failed.
-  double norm() const;
-  double norm(std::size_t parameter) const;
+  // After finish() of a step that travelled, before anything else changes the gradients: the
+  // Euclidean norm of those that some rank has given, the same bits on all ranks. The first of
+  // these four functions after a step passes over the gradients, on a GPU ordered by its stream;
+  // then the norm is kept, also after clip(). On a GPU the host waits for it, except in clip(), and
+  // throws Error(deadline_exceeded) if the GPU does not get there within GradientOptions::deadline.
+  // Throw Error(invalid_argument) in a step and after a local one, and the failure of a step that
+  // failed.
+  double norm(OnStream on = {});
   // False, on all ranks alike, if a gradient has an element that is infinite or NaN, or if the sum
   // of squares exceeds f64. Skip the optimizer's step then: no factor repairs infinity or NaN.
   //   if (buckets.finite()) optimizer.step(buckets.clip_factor(1.0));
-  bool finite() const;
+  bool finite(OnStream on = {});
   // The factor that makes the norm at most max_norm: min(1, max_norm / (norm() + 1e-6)), as in
   // PyTorch. Valid only if finite(): 0 x infinity is NaN.
-  double clip_factor(double max_norm) const;
-  // Multiplies the gradients in buckets that count by that factor; leaves them as they are if not
-  // finite().
-  // Norms stay those of before. Once after finish(), between steps. A program that multiplies as
-  // its optimizer reads saves this pass. On a GPU the factor is computed there, the host waits for
-  // nothing, and the stream orders it as it orders zero(). Throws Error(invalid_argument) in a
-  // step, after a local one, for a norm that is negative or NaN, or without GradientOptions::norms;
-  // on a GPU as zero() does.
+  double clip_factor(double max_norm, OnStream on = {});
+  // Multiplies by that factor the gradients that some rank has given; leaves them as they are if
+  // not finite(). Once after a step. A program that multiplies as its optimizer reads saves this
+  // pass. On a GPU the factor is computed there, and the host waits for nothing. Throws
+  // Error(invalid_argument) for a norm that is negative or NaN too.
   void clip(double max_norm, OnStream on = {});
 
   // The last synchronized step, by bucket and as a whole.

@@ -22,7 +22,7 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
             "on rank 1: gradient buckets: parameter 'p0' is i32");
     bad[0].type = DType::f32;
     bad[0].device = 99;
-    refused(Errc::unsupported, rank == 2 ? bad : good, {.norms = true},
+    refused(Errc::unsupported, rank == 2 ? bad : good, {},
             "on rank 2: gradient buckets: gradients are on GPU 99");
     GradientOptions options;
     if (rank == 0) options.wire = DType::f64;

@@ -103,18 +103,13 @@ TEST_CASE("norms are those of all gradients, with the same bits for every bucket
   std::mutex mutex;
   for (const std::size_t cap : {std::size_t{64}, std::size_t{1024}, std::size_t{1} << 20}) {
     GradientOptions options = small_buckets(cap);
-    options.norms = true;
     run_buckets(setup, model, options, [&](auto& buckets, auto&, int rank) {
       expect(buckets.norm() == 0, "a norm before the first step");
       for (std::size_t step = 0; step < 2; ++step) run_step(buckets, model, step, rank);
       double all = 0;
       for (std::size_t i = 0; i < model.size(); ++i) {
-        double squares = 0;
         const Buffer view = buckets.gradient(i);
-        for (std::size_t j = 0; j < view.count; ++j) squares += std::pow(element_of(view, j), 2);
-        expect(std::abs(buckets.norm(i) - std::sqrt(squares)) < 1e-12 * (1 + squares),
-               "the norm of one");
-        all += squares;
+        for (std::size_t j = 0; j < view.count; ++j) all += std::pow(element_of(view, j), 2);
       }
       const double norm = std::sqrt(all);
       expect(std::abs(buckets.norm() - norm) < 1e-12 * norm, "the norm of all");

@@ -89,7 +89,6 @@ void run_plan(Trainer& trainer, const Script& script, const Form& form, const St
 // Runs the script in one form. Returns the records of all ranks.
 std::vector<Record> records_of(const Script& script, const Form& form) {
   GradientOptions options = script.options;
-  options.norms = true;
   options.bucket_bytes = form.cap;
   options.first_bucket_bytes = std::min(form.cap, options.first_bucket_bytes);
   Setup setup = ranks(static_cast<int>(script.plans.size()), form.over);
@@ -102,10 +101,9 @@ std::vector<Record> records_of(const Script& script, const Form& form) {
     std::uint64_t step = 0;
     for (const StepPlan& plan : script.plans[own]) {
       run_plan(trainer, script, form, plan, Draw(100 * step++ + own));
-      for (std::size_t i = 0; i < script.model.size(); ++i) {
+      for (std::size_t i = 0; i < script.model.size(); ++i)
         records[own].gradients.push_back(trainer.read(i));
-        records[own].norms.push_back(trainer.buckets.norm(i));
-      }
+      if (plan.local) continue;
       expect(trainer.buckets.finite(), "an infinite norm");
       records[own].norms.push_back(trainer.buckets.norm());
       records[own].norms.push_back(trainer.buckets.clip_factor(0.1));

@@ -7,7 +7,7 @@
 #include <rondo/convert.h>
 
 #include "catch.h"
-#include "grad/wire.h"
+#include "grad/host_kernels.h"
 
 namespace rondo::testing {
 namespace {

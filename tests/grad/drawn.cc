@@ -51,7 +51,7 @@ Drawn::Drawn(std::uint64_t its_seed) : seed(its_seed), draw(seed), model(drawn_m
   options.bucket_bytes = 64 * (1 + draw(60));
   options.find_unused = draw(3) == 0;
   options.rebuild = draw(3) != 0;
-  options.norms = draw(2) == 0;
+  norms = draw(2) == 0;
   options.warn = [](const std::string&) {};
   unused_in = draw(4);
   if (draw(3) == 0) options.wire = draw(2) == 0 ? DType::f16 : DType::bf16;
@@ -131,8 +131,8 @@ void run_drawn_step(Trainer& trainer, const Drawn& drawn, std::size_t step, int 
   trainer.finish(drawn.on_stream);
 }
 
-void check_drawn_norm(const Trainer& trainer, const Drawn& drawn, std::size_t step) {
-  if (!drawn.is_exact || !drawn.options.norms) return;
+void check_drawn_norm(Trainer& trainer, const Drawn& drawn, std::size_t step) {
+  if (!drawn.is_exact || !drawn.norms) return;
   const std::vector<double> shares = drawn.shares(step);
   double squares = 0;  // f64 adds them exactly
   for (std::size_t i = 0; i < drawn.model.size(); ++i)

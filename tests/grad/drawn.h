@@ -28,13 +28,13 @@ struct Drawn {
   int size = 1;
   GradientOptions options;
   std::size_t unused_in = 0, steps = 5;
-  bool copies = false, on_stream = false, is_exact = false;
+  bool norms = false, copies = false, on_stream = false, is_exact = false;
 };
 
 void run_drawn_step(Trainer& trainer, const Drawn& drawn, std::size_t step, int rank);
 // Throw std::runtime_error unless the gradients follow from what the ranks have given, and, where
 // sums are exact, the norm follows from them.
 void check_drawn_step(Trainer& trainer, const Drawn& drawn, std::size_t step, int rank);
-void check_drawn_norm(const Trainer& trainer, const Drawn& drawn, std::size_t step);
+void check_drawn_norm(Trainer& trainer, const Drawn& drawn, std::size_t step);
 
 }  // namespace rondo::testing

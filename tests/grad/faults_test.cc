@@ -196,7 +196,6 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
     refused([&] { buckets.ready(0, &model); }, "outside of a step");
     refused([&] { buckets.ready(10); }, "the model has 10");
     refused([&] { buckets.gradient(10); }, "the model has 10");
-    refused([&] { buckets.norm(); }, "GradientOptions::norms");
     for (const double weight :
          {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
       refused([&] { buckets.begin_step({.weight = weight}); }, "the weight is");

@@ -87,27 +87,27 @@ TEST_CASE("finish() waits for the GPU until the deadline", "[gpu]") {
 TEST_CASE("norm() waits for the GPU until the deadline, and then can be asked again", "[gpu]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
-  run_with_deadlines({.wire = DType::bf16, .norms = true}, [&](GradientBuckets& buckets, OnGpu& on,
-                                                               const std::string& setting) {
-    const device::Stream stream(on.gpu()), late(on.gpu());
-    const std::vector<float> ones(3000, 1);
-    const std::size_t unused[] = {empty};
-    const unsigned long before = fake.calls("cuLaunchKernel");
-    buckets.begin_step({.unused = unused, .stream = stream.get()});
-    for (const std::size_t i : {1, 0}) {
-      const Buffer view = buckets.gradient(i);
-      on.copier.write(address_of(view), std::as_bytes(std::span(ones).first(view.count)));
-      buckets.ready(i, OnStream{stream.get()});
-    }
-    await_launches(fake, before);
-    fake.hold(late.get());
-    buckets.finish(OnStream{late.get()});
-    expect_deadline(setting, [&] { (void)buckets.norm(); });
-    fake.let_go(late.get());
-    expect(buckets.norm() == std::sqrt(3500.0), "the norm");
-    settle(on, stream);
-    settle(on, late);
-  });
+  run_with_deadlines(
+      {.wire = DType::bf16}, [&](GradientBuckets& buckets, OnGpu& on, const std::string& setting) {
+        const device::Stream stream(on.gpu()), late(on.gpu());
+        const std::vector<float> ones(3000, 1);
+        const std::size_t unused[] = {empty};
+        const unsigned long before = fake.calls("cuLaunchKernel");
+        buckets.begin_step({.unused = unused, .stream = stream.get()});
+        for (const std::size_t i : {1, 0}) {
+          const Buffer view = buckets.gradient(i);
+          on.copier.write(address_of(view), std::as_bytes(std::span(ones).first(view.count)));
+          buckets.ready(i, OnStream{stream.get()});
+        }
+        await_launches(fake, before);
+        fake.hold(late.get());
+        buckets.finish(OnStream{late.get()});
+        expect_deadline(setting, [&] { (void)buckets.norm(); });
+        fake.let_go(late.get());
+        expect(buckets.norm() == std::sqrt(3500.0), "the norm");
+        settle(on, stream);
+        settle(on, late);
+      });
 }
 
 // The copy may still come, so its memory is never freed.

@@ -175,8 +175,9 @@ TEST_CASE("buckets end in bounded time beside a stream that does not move", "[gp
   });
 }
 
-// Each type has a launch of its own. The end of the buckets waits for the first one, which writes
-// their memory, and gives that memory up when the stream is late.
+// Each type has a launch of its own: two add up squares, a third their sums, and two multiply. The
+// end of the buckets waits for the first one, which writes their memory, and gives that memory up
+// when the stream is late.
 TEST_CASE("clip() that fails half way leaves no kernel behind", "[gpu][abandons]") {
   if (FakeCuda::missing()) return;
   const FakeCuda fake;
@@ -185,14 +186,14 @@ TEST_CASE("clip() that fails half way leaves no kernel behind", "[gpu][abandons]
     const device::Stream stream(on.gpu()), late(on.gpu());
     {
       GradientBuckets buckets(c, parameters_of(two_types, on.gpu().ordinal()),
-                              {.norms = true, .deadline = short_deadline});
+                              {.deadline = short_deadline});
       buckets.begin_step({.stream = stream.get()});
       for (const std::size_t i : {1, 0}) buckets.ready(i, OnStream{stream.get()});
       buckets.finish(OnStream{stream.get()});
       settle(on, stream);
       fake.hold(late.get());
       constexpr int out_of_memory = 2;
-      fake.fail("cuLaunchKernel", 2, 1, out_of_memory);
+      fake.fail("cuLaunchKernel", 5, 1, out_of_memory);
       refused(Errc::system, "CUDA_ERROR_OUT_OF_MEMORY",
               [&] { buckets.clip(0, OnStream{late.get()}); });
     }
@@ -212,7 +213,6 @@ TEST_CASE("ready() calls nothing that may block, and steps make nothing anew", "
     const device::Stream stream(on.gpu());
     GradientOptions options;
     options.wire = wire;
-    options.norms = wire == DType::f16;
     GradientBuckets buckets(c, parameters_of(std::vector<Tensor>(400, {1000}), on.gpu().ordinal()),
                             options);
     unsigned long made = 0, launched = 0;
@@ -230,11 +230,11 @@ TEST_CASE("ready() calls nothing that may block, and steps make nothing anew", "
       expect(step < 3 || now == made, "objects of CUDA were made");
       made = now;
     }
-    // 1.6 MB of gradients: a bucket of 1 MiB and a smaller one. With f16 loads, and norms, go
-    // parameter by parameter, and a kernel takes 101 of them: for the two buckets it takes five
-    // kernels to load, two to store, five to square, and then five to add up.
+    // 1.6 MB of gradients: a bucket of 1 MiB and a smaller one. With f16 loads go parameter by
+    // parameter, and a kernel takes 101 of them: for the two buckets it takes five kernels to load
+    // and two to store.
     expect(buckets.statistics().size() == 2, "two buckets");
-    expect(launched == (wire == DType::bf16 ? 4 : 5 + 2 + 5 + 5),
+    expect(launched == (wire == DType::bf16 ? 4 : 5 + 2),
            [&] { return std::to_string(launched) + " kernels"; });
     settle(on, stream);
   }));

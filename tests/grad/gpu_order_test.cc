@@ -233,13 +233,13 @@ TEST_CASE("finish() waits for the gradients of a GPU", "[gpu]") {
 TEST_CASE("norm() waits for the GPU", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("norm", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
-    Rank rank(c, on, 3, {.wire = wire, .norms = true});
+    Rank rank(c, on, 3, {.wire = wire});
     for (int round = 0; round < 20; ++round) {
       const auto value = static_cast<float>(1 + round % 3);
       rank.whole_step(value);
       const double squares = static_cast<double>(value * value) * count;
-      expect(rank.buckets.norm(0) == std::sqrt(squares), "the norm of one came too early");
-      expect(rank.buckets.norm() == std::sqrt(3 * squares), "the norm of all came too early");
+      expect(rank.buckets.norm(OnStream{rank.b.get()}) == std::sqrt(3 * squares),
+             "it came too early");
     }
   });
 }
@@ -298,7 +298,7 @@ TEST_CASE("zero() comes after the step before, and before the next one", "[gpu]"
 
 TEST_CASE("clip() comes after the step before, and before the next one", "[gpu]") {
   run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    Rank rank(c, on, 8, {.wire = DType::bf16, .norms = true});
+    Rank rank(c, on, 8, {.wire = DType::bf16});
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
       rank.buckets.clip(0, OnStream{rank.b.get()});
@@ -307,7 +307,7 @@ TEST_CASE("clip() comes after the step before, and before the next one", "[gpu]"
       settle(on, rank.a);
     }
     // Clipping is late, and the step uses another stream.
-    Rank plain(c, on, 1, {.norms = true});
+    Rank plain(c, on, 1);
     plain.whole_step(7);
     expect_before_step(on, fake, plain,
                        [&](void* stream) { plain.buckets.clip(0, OnStream{stream}); });

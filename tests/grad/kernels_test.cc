@@ -14,8 +14,7 @@
 #include "grad/device/image.h"
 #include "grad/device/kernels.h"
 #include "grad/gpu.h"
-#include "grad/square_sums.h"
-#include "grad/wire.h"
+#include "grad/host_kernels.h"
 #include "support/device_kernels.h"
 #include "support/draw.h"
 #include "support/image_check.h"
@@ -26,13 +25,14 @@ namespace {
 constexpr std::size_t lengths[] = {1, 2, 3, 4, 5, 8, 31, 64, 1001, 5000};
 constexpr std::byte untouched{0xa5};
 
-void run_kernel(std::string_view name, std::span<const grad::DevicePiece> pieces, double factor,
-                unsigned blocks, std::uint32_t* words = nullptr) {
+void run_kernel(std::string_view name, std::span<const grad::Piece> pieces, double factor,
+                unsigned blocks, std::uint32_t* words = nullptr, const double* squares = nullptr) {
   grad::PieceArguments arguments{};
   std::ranges::copy(pieces, arguments.pieces);
   arguments.count = static_cast<std::uint32_t>(pieces.size());
   arguments.factor = factor;
   arguments.words = words;
+  arguments.squares = squares;
   const HostKernel* const kernel = find_host_kernel(name);
   REQUIRE(kernel != nullptr);
   REQUIRE(kernel->argument_bytes == sizeof arguments);
@@ -116,9 +116,9 @@ TEST_CASE("kernels of gradients move and save every byte", "[gpu]") {
     for (std::size_t i = 0; i < size; ++i) from.data()[i] = static_cast<std::byte>(draw(256));
     for (std::size_t i = 0; i < 3 * size; ++i) to.data()[i] = static_cast<std::byte>(i % 251);
     const std::vector<std::byte> before(to.data(), to.data() + 3 * size);
-    const grad::DevicePiece pieces[] = {{from.data(), to.data(), nullptr, size},
-                                        {nullptr, to.data() + size, saved.data(), size},
-                                        {nullptr, to.data() + 2 * size, nullptr, size}};
+    const grad::Piece pieces[] = {{from.data(), to.data(), nullptr, size},
+                                  {nullptr, to.data() + size, saved.data(), size},
+                                  {nullptr, to.data() + 2 * size, nullptr, size}};
     run_kernel("rondo_grad_move", pieces, 1, blocks);
     const std::vector<std::byte> zeros(2 * size);
     CHECK(same(to.data(), from.data(), size));
@@ -146,8 +146,8 @@ TEST_CASE("kernels of gradients round as the processor does, and find what f16 c
     std::vector<std::uint16_t> wanted(length);
     const bool found = grad::encode_wire(gradient.data(), factor, wanted.data(), type, length);
     REQUIRE((!found || large));
-    const grad::DevicePiece pieces[] = {{from.data(), to.data(), nullptr, length, 2},
-                                        {nullptr, to.data() + 2 * length, nullptr, length, 0}};
+    const grad::Piece pieces[] = {{from.data(), to.data(), nullptr, length, 2},
+                                  {nullptr, to.data() + 2 * length, nullptr, length, 0}};
     std::uint32_t words[] = {0, 7, 0};
     run_kernel(kernel_for("to", type), pieces, factor, 2, type == DType::f16 ? words : nullptr);
     const std::vector<std::byte> zeros(2 * length);
@@ -158,41 +158,25 @@ TEST_CASE("kernels of gradients round as the processor does, and find what f16 c
   }
 }
 
-TEST_CASE("kernels of gradients clip as the processor's arithmetic does", "[gpu]") {
+TEST_CASE("kernels of gradients clip as the processor does", "[gpu]") {
   const DType type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
-  const std::string kernel = kernel_for("clip", type);
   const std::size_t bytes = size_of(type), shift = GENERATE(0, 1) * bytes;
   Draw draw(bytes);
-  const HostKernel* const clip = find_host_kernel(kernel);
-  REQUIRE(clip != nullptr);
-  for (const std::size_t length : lengths) {
+  for (const std::size_t length : lengths)
     for (const double squares : {16.0, 1e-3, HUGE_VAL, std::nan("")}) {
-      Range values(bytes * length, shift);
+      Range values(bytes * length, shift), wanted(bytes * length, shift);
       fill_elements(values.data(), type, length, draw);
-      std::vector<std::byte> wanted(values.data(), values.data() + bytes * length);
+      std::memcpy(wanted.data(), values.data(), bytes * length);
       const double factor = grad::clip_factor_of_squares(squares, 2);
       CHECK(factor == (squares == 16 ? 2 / (std::sqrt(squares) + 1e-6) : 1));
-      for (std::size_t i = 0; i < length; ++i) {
-        std::byte* const element = wanted.data() + i * bytes;
-        if (type == DType::f64) {
-          double value = 0;
-          std::memcpy(&value, element, bytes);
-          value *= factor;
-          std::memcpy(element, &value, bytes);
-        } else {
-          float value = 0;
-          convert(element, type, &value, DType::f32, 1);
-          value = static_cast<float>(static_cast<double>(value) * factor);
-          convert(&value, DType::f32, element, type, 1);
-        }
-      }
-      const grad::ClipArguments arguments{values.data(), length, &squares, 2};
-      REQUIRE(clip->argument_bytes == sizeof arguments);
-      clip->run(&arguments, 2, device::block_threads, same_address);
-      CHECK(same(values.data(), wanted.data(), wanted.size()));
+      const grad::Pass pass{.kernel = grad::scale_kernel(type), .factor = 2, .squares = &squares};
+      const grad::Piece on_host{wanted.data(), wanted.data(), nullptr, length},
+          piece{values.data(), values.data(), nullptr, length};
+      grad::run_on_host(pass, std::span(&on_host, 1));
+      run_kernel(kernel_for("scale", type), std::span(&piece, 1), 2, 2, nullptr, &squares);
+      CHECK(same(values.data(), wanted.data(), bytes * length));
       CHECK(values.is_whole());
     }
-  }
 }
 
 TEST_CASE("kernels of gradients widen as the processor does", "[gpu]") {
@@ -210,7 +194,7 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gpu]") {
     std::memcpy(from.data(), codes.data(), 2 * length);
     std::vector<float> wanted(length);
     grad::decode_wire(codes.data(), type, factor, wanted.data(), length);
-    const grad::DevicePiece piece{from.data(), to.data(), nullptr, length};
+    const grad::Piece piece{from.data(), to.data(), nullptr, length};
     run_kernel(kernel_for("from", type), std::span(&piece, 1), factor, 2);
     CHECK(same(to.data(), reinterpret_cast<const std::byte*>(wanted.data()), 4 * length));
     CHECK(to.is_whole());
@@ -236,7 +220,7 @@ TEST_CASE("kernels of gradients add squares as the processor does", "[gpu]") {
       grad::sum_squares(first.data(), type, length, wanted.data());
       grad::sum_squares(second.data(), type, length + 5, wanted.data() + blocks);
       auto* const to = reinterpret_cast<std::byte*>(got.data());
-      const grad::DevicePiece pieces[] = {
+      const grad::Piece pieces[] = {
           {first.data(), to, nullptr, length},
           {second.data(), to + blocks * sizeof(double), nullptr, length + 5}};
       run_kernel(kernel, pieces, 1, static_cast<unsigned>(all));
@@ -253,8 +237,8 @@ TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[g
     for (double& block : blocks) block = static_cast<double>(draw(1'000'000'007)) / 3;
     auto* const to = reinterpret_cast<std::byte*>(got.data());
     const auto* const from = reinterpret_cast<const std::byte*>(blocks.data());
-    const grad::DevicePiece pieces[] = {{from, to, nullptr, length},
-                                        {nullptr, to + sizeof(double), nullptr, 1}};
+    const grad::Piece pieces[] = {{from, to, nullptr, length},
+                                  {nullptr, to + sizeof(double), nullptr, 1}};
     run_kernel("rondo_grad_add_blocks", pieces, 1, 2);
     CHECK(got == std::vector<double>{grad::total_of(blocks), 0, -1});
   }

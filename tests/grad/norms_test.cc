@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Norms of steps with infinite gradients, and of gradients that are not in buckets.
+// Norms of steps with infinite and with unused gradients, and clipping by them.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -34,7 +34,6 @@ TEST_CASE("a gradient that is infinite or NaN on one rank is found on all, and c
                      {64, DType::bf16},
                      {250, DType::f16}});
   GradientOptions options = small_buckets(1024);
-  options.norms = true;
   if (wire) options.wire = DType::f16;
   run_each(ranks(), [&, where = where, element = element](Communicator& c, int rank) {
     Trainer trainer(c, device, model, options);
@@ -65,7 +64,7 @@ TEST_CASE("a gradient that is infinite or NaN on one rank is found on all, and c
 
 TEST_CASE("clip() multiplies all gradients by the factor that clips them") {
   const Model model = Model::mixed();
-  run_buckets(ranks(2), model, {.norms = true}, [&](auto& buckets, auto& c, int rank) {
+  run_buckets(ranks(2), model, {}, [&](auto& buckets, auto& c, int rank) {
     GradientBuckets whole(c, model.parameters());
     run_step(buckets, model, 0, rank);
     run_step(whole, model, 0, rank);
@@ -80,11 +79,11 @@ TEST_CASE("clip() multiplies all gradients by the factor that clips them") {
         expect(std::abs(element_of(buckets.gradient(i), j) -
                         element_of(whole.gradient(i), j) * factor) < 1e-2 * factor,
                "a gradient is clipped");
-    expect_refused([&] { whole.clip(1); }, "needs GradientOptions::norms");
     expect_refused([&] { buckets.clip(-1); }, "cannot be negative or NaN");
     expect_refused([&] { buckets.clip(std::nan("")); }, "cannot be negative or NaN");
     buckets.begin_step();
-    expect_refused([&] { buckets.clip(1); }, "clip() in step 2");
+    expect_refused([&] { buckets.clip(1); }, "clip() in step 2: call it after finish()");
+    expect_refused([&] { (void)buckets.norm(); }, "norm() in step 2");
     for (std::size_t i = 0; i < model.size(); ++i) {
       set_element(buckets.gradient(2), 0, HUGE_VAL);
       buckets.ready(i);
@@ -98,7 +97,7 @@ TEST_CASE("clip() multiplies all gradients by the factor that clips them") {
 
 TEST_CASE("clip() leaves alone what no rank has given, and refuses after a local step") {
   const Model model = Model::of({30, 41, 17});
-  run_buckets(ranks(2), model, {.norms = true}, [&](auto& buckets, auto&, int rank) {
+  run_buckets(ranks(2), model, {}, [&](auto& buckets, auto&, int rank) {
     for (const std::size_t unused : {0, 1, 2}) {
       run_step(buckets, model, 0, rank);
       const Bytes kept = bytes_of(buckets.gradient(unused));
@@ -121,7 +120,8 @@ TEST_CASE("clip() leaves alone what no rank has given, and refuses after a local
       const GradientBuckets::Accumulation accumulation(buckets);
       run_step(buckets, model, 2, rank);
     }
-    expect_refused([&] { buckets.clip(1); }, "which was local");
+    expect_refused([&] { buckets.clip(1); }, "clip() after step 7, which was local");
+    expect_refused([&] { (void)buckets.finite(); }, "finite() after step 7");
     run_step(buckets, model, 3, rank);
     buckets.clip(1);
   });

@@ -7,7 +7,8 @@
 #include <rondo/convert.h>
 
 #include "catch.h"
-#include "grad/square_sums.h"
+#include "grad/device/arithmetic.h"
+#include "grad/host_kernels.h"
 
 namespace rondo::testing {
 namespace {
@@ -40,7 +41,7 @@ double in_lanes(const std::vector<double>& summands) {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-// Adds in the order that square_order.h promises.
+// Adds in the order that arithmetic.h promises.
 double in_promised_order(const std::vector<double>& values) {
   std::vector<double> columns(256);
   for (std::size_t block = 0; 4096 * block < values.size(); ++block) {

@@ -5,18 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include <rondo/types.h>
 
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "grad/device/arguments.h"
-#include "grad/device/clip.h"
 #include "training/parameter_check.h"
 
 namespace rondo::grad {
 
-// The kernels of kernels.h, in that order.
+// The passes over gradients, as in kernels.h: HostKernels makes them on the processor (in
+// host_kernels.h), BucketKernels on a GPU.
 enum class BucketKernel : std::uint8_t {
   move,
   to_bf16,
@@ -28,15 +29,23 @@ enum class BucketKernel : std::uint8_t {
   squares_f16,
   squares_bf16,
   add_blocks,
-  clip_f64,
-  clip_f32,
-  clip_f16,
-  clip_bf16
+  scale_f64,
+  scale_f32,
+  scale_f16,
+  scale_bf16
 };
 inline constexpr std::size_t bucket_kernels = 14;
 // The kernels for gradients of this type.
 BucketKernel squares_kernel(DType type) noexcept;
-BucketKernel clip_kernel(DType type) noexcept;
+BucketKernel scale_kernel(DType type) noexcept;
+
+// One pass: see PieceArguments.
+struct Pass {
+  BucketKernel kernel = BucketKernel::move;
+  double factor = 1;
+  std::uint32_t* words = nullptr;
+  const double* squares = nullptr;
+};
 
 // The kernels of gradient buckets on one GPU, which the object keeps. Thread-safe.
 class BucketKernels {
@@ -46,14 +55,13 @@ class BucketKernels {
   explicit BucketKernels(int ordinal);
 
   const device::Gpu& gpu() const noexcept { return gpu_; }
-  // Enqueues a launch. The context is current. Throws Error(system).
-  void launch(BucketKernel kernel, const PieceArguments& arguments,
-              device::StreamHandle stream) const;
-  void launch_clip(DType type, const ClipArguments& arguments, device::StreamHandle stream) const;
+  // Enqueues a pass. Pieces that lie back to back become one, unless they are summed up, and a
+  // launch takes as many as fit: one for most buckets. The context is current. Throws
+  // Error(system).
+  void run(const Pass& pass, std::span<const Piece> pieces, device::StreamHandle stream) const;
 
  private:
-  void launch(BucketKernel kernel, const void* arguments, unsigned blocks,
-              device::StreamHandle stream) const;
+  void launch(BucketKernel kernel, PieceArguments& arguments, device::StreamHandle stream) const;
 
   device::Gpus gpus_;
   const device::Gpu& gpu_;
@@ -63,24 +71,5 @@ class BucketKernels {
 
 // Why BucketKernels cannot be made here; none if they can.
 std::optional<training::OwnProblem> problem_of_gpu(int ordinal);
-
-// Collects the pieces of one pass over a bucket. Pieces that lie back to back become one, unless
-// they are summed up, and a launch takes as many as fit: one for most buckets. Thread-bound. Throws
-// as launch() does.
-class Launches {
- public:
-  Launches(const BucketKernels& kernels, BucketKernel kernel, double factor,
-           device::StreamHandle stream, std::uint32_t* words = nullptr) noexcept;
-  void add(const DevicePiece& piece);
-  void finish();  // after the last piece
-
- private:
-  bool continues(const DevicePiece& piece) const noexcept;
-
-  const BucketKernels& kernels_;
-  const BucketKernel kernel_;
-  const device::StreamHandle stream_;
-  PieceArguments arguments_;
-};
 
 }  // namespace rondo::grad

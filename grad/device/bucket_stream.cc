@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/device/bucket_stream.h"
+
+namespace rondo::grad {
+
+BucketStream::BucketStream(int ordinal, std::size_t parameters)
+    : kernels_(ordinal), stream_(gpu()), mark_(gpu()), last_(gpu()), given_(parameters) {
+  readies_.reserve(parameters);
+  for (std::size_t i = 0; i < parameters; ++i) readies_.emplace_back(gpu());
+}
+
+std::byte* BucketStream::allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  return reinterpret_cast<std::byte*>(memory_.emplace_back(gpu(), bytes).address());
+}
+
+void BucketStream::wait(device::StreamHandle stream, const device::Event& event) {
+  gpu().check(gpu().driver().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
+}
+
+void BucketStream::record(device::Event& event, device::StreamHandle stream) {
+  gpu().check(event.record(stream), "cuEventRecord");
+}
+
+void BucketStream::begin_step(bool gives) {
+  const std::lock_guard lock(mutex_);
+  ++step_;
+  gives_ = gives;
+}
+
+bool BucketStream::take(std::size_t parameter, const std::byte* elsewhere,
+                        std::span<std::byte> view, device::StreamHandle stream) {
+  const device::Current current(gpu());
+  const std::lock_guard lock(mutex_);
+  Given& given = given_[parameter];
+  if (given.step == step_) return false;
+  if (!gives_ && elsewhere != nullptr) {
+    wait(stream, last_);
+    gpu().check(gpu().driver().copy_on_device(reinterpret_cast<device::Address>(view.data()),
+                                              reinterpret_cast<device::Address>(elsewhere),
+                                              view.size(), stream),
+                "cuMemcpyDtoDAsync");
+  }
+  record(readies_[parameter], stream);
+  given = {step_, gives_ ? elsewhere : nullptr, true};
+  return true;
+}
+
+const std::byte* BucketStream::source_of(std::size_t parameter) const noexcept {
+  const Given& given = given_[parameter];
+  return given.step == step_ ? given.source : nullptr;
+}
+
+void BucketStream::come_after(device::StreamHandle stream) {
+  const device::Current current(gpu());
+  record(mark_, stream);
+  wait(stream_.get(), mark_);
+}
+
+// The marks of a complete bucket do not change any more, so this takes no lock.
+void BucketStream::await_ready(std::size_t parameter) {
+  Given& given = given_[parameter];
+  if (!given.pending) return;
+  const device::Current current(gpu());
+  wait(stream_.get(), readies_[parameter]);
+  given.pending = false;
+}
+
+void BucketStream::run(const Pass& pass, std::span<const Piece> pieces,
+                       device::StreamHandle stream) {
+  const device::Current current(gpu());
+  kernels_.run(pass, pieces, stream);
+}
+
+// What the stream does with gradients comes after what Rondo has enqueued for them so far, and what
+// has become ready in this step.
+void BucketStream::come_after_all(device::StreamHandle stream) {
+  for (std::size_t i = 0; i < given_.size(); ++i)
+    if (given_[i].pending) wait(stream, readies_[i]);
+  wait(stream, last_);
+}
+
+// What the stream does with gradients comes before what Rondo will enqueue.
+void BucketStream::come_before_all(device::StreamHandle stream) {
+  record(last_, stream);
+  wait(stream_.get(), last_);
+}
+
+void BucketStream::end_step() {
+  const device::Current current(gpu());
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < given_.size(); ++i) await_ready(i);
+  record(last_, stream_.get());
+}
+
+void BucketStream::make_wait(device::StreamHandle stream) {
+  const device::Current current(gpu());
+  wait(stream, last_);
+}
+
+bool BucketStream::settle(std::chrono::milliseconds time) noexcept {
+  if (!gpu().here()) return true;
+  try {
+    end_step();
+    const device::Current current(gpu());
+    return device::wait_for(last_, time) != device::not_ready;
+  } catch (const std::exception&) {
+    return true;  // the GPU has failed, and runs nothing any more
+  }
+}
+
+}  // namespace rondo::grad
