@@ -9,10 +9,6 @@
 
 namespace rondo::grad {
 
-void tell_all(Communicator& communicator, const std::string& text) noexcept {
-  communicator.abort(Errc::aborted, text);
-}
-
 void Failure::check() const {
   if (!happened()) return;
   const std::lock_guard lock(mutex_);
@@ -35,7 +31,7 @@ void Failure::keep_current(std::uint64_t step) {
   const auto tell = [&](const std::exception& error) {
     std::string text = fmt::format("rank {}: gradient buckets: step {}: {}",
                                    setup_.communicator.rank(), step, error.what());
-    tell_all(setup_.communicator, text);
+    setup_.communicator.abort(Errc::aborted, text);
     return text;
   };
   try {

@@ -11,10 +11,6 @@
 
 namespace rondo::grad {
 
-// Ends all pending and all later operations on every rank. `text` becomes their cause, unless an
-// earlier one is known. For what one rank alone has found out. From any thread.
-void tell_all(Communicator& communicator, const std::string& text) noexcept;
-
 // Keeps the first failure of a step. Every later call on the buckets throws it again.
 //
 // Threads: every function from any thread.

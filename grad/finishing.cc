@@ -4,16 +4,42 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+
+#include <rondo/error.h>
 
 namespace rondo::grad {
 
-Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher, OrderLearner& order)
+namespace {
+
+double microseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+// The order that rank 0 sends: how many gradients it saw become ready, then all parameters, those
+// that it saw first.
+std::vector<std::uint64_t> words_of(const std::vector<std::size_t>& observed,
+                                    const std::vector<std::size_t>& expected) {
+  std::vector<std::uint64_t> words{observed.size()};
+  std::vector<bool> seen(expected.size());
+  for (const std::size_t parameter : observed) {
+    words.push_back(parameter);
+    seen[parameter] = true;
+  }
+  for (const std::size_t parameter : expected)
+    if (!seen[parameter]) words.push_back(parameter);
+  return words;
+}
+
+}  // namespace
+
+Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher)
     : setup_(setup),
       collector_(collector),
       launcher_(launcher),
-      order_(order),
-      statistics_(setup.layout.buckets.size()),
-      exposed_(setup.layout.buckets.size()) {
+      exposed_(setup.layout.buckets.size()),
+      wants_order_(setup.options.rebuild && setup.parameters.size() > 1) {
+  buckets_.reserve(exposed_.size());
   parts_.reserve(setup.parameters.size());
   given_.reserve(setup.parameters.size());
 }
@@ -38,16 +64,19 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
     waiting = launcher_.tells_unused() ? std::max(waiting, ended) : Clock::now();
   }
   setup_.passes->complete(stream);
-  note_buckets();
-  order_.agree(setup_, collector_);
+  buckets_.clear();
+  for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) note_bucket(bucket);
+  if (wants_order_) agree_on_order();
   launcher_.release();
-  statistics_.finish_step(called, in_callbacks_);
+  const Clock::time_point now = Clock::now();
+  step_ = {collector_.step(), microseconds(now - collector_.begun()),
+           microseconds(now - called - in_callbacks_)};
   return thrown;
 }
 
 void Finisher::take_in(std::size_t bucket) {
   const BucketRange& range = setup_.layout.buckets[bucket];
-  if (!setup_.storage.has_wire(range.arena) && !launcher_.tells_unused()) return;
+  if (!setup_.has_wire(range.arena) && !launcher_.tells_unused()) return;
   parts_.clear();
   for (const std::size_t parameter : range.parameters)
     parts_.push_back(
@@ -95,14 +124,45 @@ void Finisher::warn_of_weights() {
       collector_.step()));
 }
 
-void Finisher::note_buckets() {
-  statistics_.forget_buckets();
-  for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket)
-    statistics_.add(setup_.storage.travelling(setup_.layout, bucket),
-                    setup_.layout.buckets[bucket].parameters.size(),
-                    {collector_.complete_at(bucket), launcher_.launched_at(bucket),
-                     launcher_.ended_at(bucket), exposed_[bucket]},
-                    setup_.communicator.size());
+void Finisher::note_bucket(std::size_t bucket) {
+  const double n = setup_.communicator.size();
+  const Buffer travelled = setup_.travelling(bucket);
+  const Clock::time_point complete = collector_.complete_at(bucket),
+                          launched = launcher_.launched_at(bucket);
+  BucketStatistics& s = buckets_.emplace_back();
+  s.bucket = bucket;
+  s.type = travelled.type;
+  s.parameters = setup_.layout.buckets[bucket].parameters.size();
+  s.bytes = travelled.count * size_of(travelled.type);
+  s.ready_us = microseconds(complete - collector_.begun());
+  s.queued_us = microseconds(launched - complete);
+  s.wire_us = microseconds(launcher_.ended_at(bucket) - launched);
+  s.exposed_us = microseconds(exposed_[bucket]);
+  if (s.wire_us > 0)
+    s.bus_bandwidth = static_cast<double>(s.bytes) * 2 * (n - 1) / n / s.wire_us * 1e6;
+}
+
+// A rank 0 that saw nothing, because it had no data, sends its order in the next step.
+void Finisher::agree_on_order() {
+  std::vector<std::uint64_t> words = words_of(collector_.observed_order(), setup_.layout.order);
+  const Buffer buffer = buffer_of(std::span(words));
+  setup_.communicator.broadcast(buffer, buffer, 0, setup_.operation_options("gradients order"))
+      .wait();
+  if (words.front() == 0) return;
+  wants_order_ = false;
+  std::vector<std::size_t> order(words.begin() + 1, words.end());
+  if (const std::string problem = problem_of_order(order); !problem.empty())
+    throw Error(
+        Errc::corrupt,
+        fmt::format("gradient buckets: rank 0 sent an invalid order of buckets ({})", problem));
+  if (order != setup_.layout.order) next_order_ = std::move(order);
+}
+
+void Finisher::rebuild_layout() {
+  if (next_order_.empty()) return;
+  setup_.layout = make_layout(setup_.parameters, std::exchange(next_order_, {}),
+                              setup_.options.first_bucket_bytes, setup_.options.bucket_bytes);
+  ++layout_number_;
 }
 
 }  // namespace rondo::grad

@@ -27,7 +27,7 @@ Launcher::Launcher(Setup& setup, Collector& collector, Failure& failure)
     : setup_(setup),
       collector_(collector),
       failure_(failure),
-      usage_(setup),
+      used_((setup.parameters.size() + 63) / 64),
       flights_(setup.layout.buckets.size()),
       ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {
   parts_.reserve(setup.parameters.size());
@@ -39,6 +39,7 @@ Launcher::~Launcher() {
     settle(flights_[bucket].work);
     if (bucket < launched) ended_[bucket].wait(0, std::memory_order_acquire);
   }
+  settle(usage_work_);
   settle(header_work_);
 }
 
@@ -68,7 +69,7 @@ bool Launcher::header_arrived() {
   if (planned_) return plan_.agreed;
   if (!header_work_.done() || header_work_.error()) return false;
   plan_ = make_plan(header_, setup_.options.averaging, weight_, setup_.communicator.size());
-  if (usage_.travels(plan_) && plan_.silent) setup_.passes->make_room_to_save();
+  if (tells_unused() && plan_.silent) setup_.passes->make_room_to_save();
   planned_ = true;
   return plan_.agreed;
 }
@@ -92,20 +93,20 @@ void Launcher::run(std::size_t first) {
 }
 
 void Launcher::launch(std::size_t bucket) {
-  if (bucket == 0 && plan_.hints && !setup_.options.find_unused) usage_.start(collector_);
+  if (bucket == 0 && plan_.hints && !setup_.options.find_unused) start_usage();
   collect_parts(bucket);
   setup_.passes->load(bucket, parts_, plan_.wire_factor, tells_unused());
   char tag[32];
   const auto end = fmt::format_to_n(tag, sizeof tag, "gradients bucket {}", bucket).out;
   OpOptions options =
       setup_.operation_options(std::string_view(tag, static_cast<std::size_t>(end - tag)));
-  const bool wire = setup_.storage.has_wire(setup_.layout.buckets[bucket].arena);
+  const bool wire = setup_.has_wire(setup_.layout.buckets[bucket].arena);
   if (!wire) {
     options.scale = plan_.scale;
     if (plan_.factor != 1) options.input_scale = plan_.factor;  // calls without one are remembered
   }
   options.stream = setup_.passes->stream();
-  const Buffer buffer = setup_.storage.travelling(setup_.layout, bucket);
+  const Buffer buffer = setup_.travelling(bucket);
   flights_[bucket].launched = Clock::now();
   flights_[bucket].work =
       setup_.communicator.all_reduce(buffer, buffer, wire ? ReduceOp::sum : plan_.op, options);
@@ -116,7 +117,14 @@ void Launcher::launch(std::size_t bucket) {
   });
 }
 
-// What this rank gives to the bucket.
+void Launcher::start_usage() {
+  collector_.put_given(used_);
+  const Buffer buffer = buffer_of(std::span(used_));
+  usage_work_ = setup_.communicator.all_reduce(buffer, buffer, ReduceOp::bit_or,
+                                               setup_.operation_options("gradients in use"));
+}
+
+// Collects what this rank gives to the bucket.
 void Launcher::collect_parts(std::size_t bucket) {
   parts_.clear();
   for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters) {
@@ -129,7 +137,7 @@ void Launcher::start_rest() {
   header_work_.wait();
   if (!header_arrived()) disagree();
   if (const auto bucket = collector_.take_role(header_work_)) run(*bucket);
-  if (setup_.options.find_unused && !flights_.empty()) usage_.start(collector_);
+  if (setup_.options.find_unused && !flights_.empty()) start_usage();
 }
 
 // Ranks that differ may wait in an operation that this rank never calls: for example in a batch
@@ -146,7 +154,7 @@ void Launcher::disagree() {
       "gradient buckets: ranks differ: rank {} {}; other ranks are not, and some of them did not "
       "call finish() within {} s",
       setup_.communicator.rank(), where(), patience.count());
-  tell_all(setup_.communicator, text);
+  setup_.communicator.abort(Errc::aborted, text);
   throw Error(Errc::mismatch, text);
 }
 
@@ -158,7 +166,7 @@ std::string Launcher::where() const {
 }
 
 void Launcher::wait_for_usage() {
-  if (tells_unused()) usage_.wait();
+  if (tells_unused()) usage_work_.wait();
 }
 
 Launcher::Clock::time_point Launcher::wait(std::size_t bucket, bool on_host) {
@@ -185,7 +193,7 @@ bool Launcher::pending() const noexcept {
 void Launcher::release() {
   for (Flight& flight : flights_) flight.work = Work();
   header_work_ = Work();
-  usage_.release();
+  usage_work_ = Work();
 }
 
 }  // namespace rondo::grad

@@ -16,13 +16,17 @@
 #include "grad/failure.h"
 #include "grad/header.h"
 #include "grad/setup.h"
-#include "grad/usage.h"
 
 namespace rondo::grad {
 
 // Starts the collectives of one step: the header in begin_step(), then each bucket, in the order of
 // the layout, once the header has arrived and the bucket is complete. No bucket travels in a step
 // in which ranks do not agree.
+//
+// Gradients that no rank gives must stay as they are, so in steps that have unused parameters one
+// bit for each parameter travels. With find_unused it travels in finish(), after all buckets,
+// because only then do ranks know what is unused. Where ranks only name unused parameters in
+// begin_step(), it travels before the first bucket.
 //
 // Threads: run() on the thread that holds the launcher's role (see Collector), which may be any
 // that calls ready(). settle_header() from any. header() gives a reference from any; the collector
@@ -32,7 +36,7 @@ namespace rondo::grad {
 // (With gradients on a GPU there is none: a bucket may end when a later step runs.)
 // Failure: what run() throws is kept as the failure of the step, and all ranks know it. Other
 // functions throw what a collective throws. The destructor waits for all collectives: they borrow
-// the gradients, and so it must run before the storage goes.
+// the gradients, and so it must run before their memory goes.
 class Launcher {
  public:
   using Clock = Collector::Clock;
@@ -62,9 +66,12 @@ class Launcher {
 
   // From the arrival of the header on.
   const StepPlan& plan() const noexcept { return plan_; }
-  bool tells_unused() const noexcept { return usage_.travels(plan_); }
+  // Whether bits of unused parameters travel in this step.
+  bool tells_unused() const noexcept { return plan_.hints || setup_.options.find_unused; }
+  // After wait_for_usage(): no rank gives this gradient. When no rank takes part at all, all
+  // gradients become zero instead.
   bool untouched(std::size_t parameter) const noexcept {
-    return usage_.untouched(plan_, parameter);
+    return tells_unused() && plan_.active > 0 && (used_[parameter / 64] >> parameter % 64 & 1) == 0;
   }
   bool pending() const noexcept;  // a bucket is under way
   Clock::time_point launched_at(std::size_t bucket) const noexcept {
@@ -81,6 +88,7 @@ class Launcher {
   bool header_arrived();
   void launch(std::size_t bucket);
   void collect_parts(std::size_t bucket);
+  void start_usage();
   bool contributes_zero(std::size_t parameter) const noexcept {
     return plan_.silent || collector_.gives_nothing(parameter);
   }
@@ -90,13 +98,14 @@ class Launcher {
   Setup& setup_;
   Collector& collector_;
   Failure& failure_;
-  Usage usage_;
   HeaderValues header_{};
   Work header_work_;
   double weight_ = 1;
   std::uint64_t check_ = 0;
   bool planned_ = false;  // plan_ is that of this step
   StepPlan plan_;
+  std::vector<std::uint64_t> used_;  // a bit for each parameter
+  Work usage_work_;
   std::vector<Flight> flights_;
   std::vector<Part> parts_;  // of the bucket that is being started
   // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about

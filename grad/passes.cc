@@ -40,7 +40,7 @@ Passes::Passes(const Setup& setup)
     : setup_(setup),
       f16_(setup.options.wire == DType::f16),
       found_bytes_(sizeof(double) + (f16_ ? setup.parameters.size() * sizeof(std::uint32_t) : 0)) {
-  if (const int device = setup.storage.device(); device >= 0) {
+  if (const int device = setup.device; device >= 0) {
     gpu_.emplace(device, setup.parameters.size());
     fetched_.emplace(gpu_->gpu(), found_bytes_);
     std::memset(fetched_->memory.data(), 0, found_bytes_);
@@ -106,20 +106,16 @@ void Passes::in_order(void* stream, const Body& body) {
     body(handle);
 }
 
-std::byte* Passes::view_of(std::size_t arena, std::size_t offset) const noexcept {
-  return setup_.storage.gradients(arena) + offset;
-}
-
 void Passes::zero(void* stream) {
   in_order(stream, [this](device::StreamHandle handle) {
     for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
       const std::size_t bytes = setup_.layout.arenas[arena].bytes;
       if (bytes == 0) continue;
       if (!gpu_)
-        std::memset(view_of(arena, 0), 0, bytes);
+        std::memset(setup_.view_at(arena, 0), 0, bytes);
       else
         gpu_->gpu().check(
-            gpu_->gpu().driver().set_bytes(address_of(view_of(arena, 0)), 0, bytes, handle),
+            gpu_->gpu().driver().set_bytes(address_of(setup_.view_at(arena, 0)), 0, bytes, handle),
             "cuMemsetD8Async");
     }
   });
@@ -138,8 +134,8 @@ void Passes::order_after(void* stream) {
 
 void Passes::make_room_to_save() {
   for (std::size_t arena = saved_.size(); arena < setup_.layout.arenas.size(); ++arena)
-    saved_.push_back(setup_.storage.has_wire(arena) ? nullptr
-                                                    : allocate(setup_.layout.arenas[arena].bytes));
+    saved_.push_back(setup_.has_wire(arena) ? nullptr
+                                            : allocate(setup_.layout.arenas[arena].bytes));
 }
 
 // Null for zeros.
@@ -152,16 +148,15 @@ const std::byte* Passes::source_of(const Part& part, const std::byte* view) cons
 
 void Passes::load(std::size_t bucket, std::span<const Part> parts, double factor, bool save) {
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool wire = setup_.storage.has_wire(arena);
+  const bool wire = setup_.has_wire(arena);
   pieces_.clear();
   for (const Part& part : parts) {
     if (gpu_) gpu_->await_ready(part.parameter);
     const auto [offset, bytes] = part.piece;
-    std::byte* const view = view_of(arena, offset);
+    std::byte* const view = setup_.view_at(arena, offset);
     const std::byte* const from = source_of(part, view);
     if (wire)
-      pieces_.push_back({from, setup_.storage.travelling_at(setup_.layout, bucket, offset), nullptr,
-                         bytes / sizeof(float),
+      pieces_.push_back({from, setup_.travelling_at(arena, offset), nullptr, bytes / sizeof(float),
                          f16_ ? static_cast<std::uint32_t>(part.parameter) : 0});
     else if (from != view)
       pieces_.push_back(
@@ -183,14 +178,14 @@ void Passes::await(const Work& work, bool on_host) {
 
 void Passes::store(std::size_t bucket, std::span<const Part> parts, double scale) {
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool wire = setup_.storage.has_wire(arena);
+  const bool wire = setup_.has_wire(arena);
   pieces_.clear();
   for (const Part& part : parts) {
     const auto [offset, bytes] = part.piece;
-    std::byte* const view = view_of(arena, offset);
+    std::byte* const view = setup_.view_at(arena, offset);
     if (wire && !part.left_out)
-      pieces_.push_back({setup_.storage.travelling_at(setup_.layout, bucket, offset), view, nullptr,
-                         bytes / sizeof(float)});
+      pieces_.push_back(
+          {setup_.travelling_at(arena, offset), view, nullptr, bytes / sizeof(float)});
     else if (!wire && part.left_out)
       pieces_.push_back({saved_[arena] + offset, view, nullptr, bytes});
   }
@@ -251,8 +246,8 @@ void Passes::measure(std::span<const GradientRange> ranges, void* stream) {
       pieces_.clear();
       for (const auto& [arena, piece] : take_arena(ranges)) {
         const std::uint64_t count = piece.bytes / size_of(type);
-        pieces_.push_back(
-            {view_of(arena, piece.offset), block_sums_ + blocks * sizeof(double), nullptr, count});
+        pieces_.push_back({setup_.view_at(arena, piece.offset),
+                           block_sums_ + blocks * sizeof(double), nullptr, count});
         blocks += square_blocks(count);
       }
       run({squares_kernel(type)}, handle);
@@ -280,7 +275,7 @@ void Passes::clip(double max_norm, std::span<const GradientRange> ranges, void* 
       const DType type = setup_.layout.arenas[ranges.front().arena].type;
       pieces_.clear();
       for (const auto& [arena, piece] : take_arena(ranges)) {
-        std::byte* const view = view_of(arena, piece.offset);
+        std::byte* const view = setup_.view_at(arena, piece.offset);
         pieces_.push_back({view, view, nullptr, piece.bytes / size_of(type)});
       }
       run({.kernel = scale_kernel(type), .factor = max_norm, .squares = squares}, handle);

@@ -116,7 +116,6 @@ class Passes {
   void in_order(void* stream, const Body& body);
   void fetch(device::StreamHandle stream);
   void check_overflow();
-  std::byte* view_of(std::size_t arena, std::size_t offset) const noexcept;
   const std::byte* source_of(const Part& part, const std::byte* view) const noexcept;
   training::GpuWait wait() const noexcept;
   // What passes find out: the sum of squares; behind it a word for each parameter, with f16 on the

@@ -1,20 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Making buckets: each rank looks at its own parameters and options, then all compare them.
 #include "grad/setup.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
-#include <utility>
-
+#include <rondo/agreement.h>
 #include <rondo/error.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
 #include "device/keep.h"
-#include "grad/failure.h"
-#include "grad/gradient_options.h"
+#include "grad/device/launches.h"
+#include "training/parameter_check.h"
 
 namespace rondo::grad {
 
 namespace {
+
+constexpr std::string_view averaging_names[] = {"mean", "sum", "weighted"};
+
+training::OwnProblem refusal(const std::string& what, Errc code = Errc::invalid_argument) {
+  return {code, fmt::format("gradient buckets: {}", what)};
+}
+
+std::string place_of(int device) {
+  return device < 0 ? "in host memory" : fmt::format("on GPU {}", device);
+}
+
+std::optional<training::OwnProblem> problem_of_gradients(std::span<const Parameter> parameters) {
+  if (auto problem = training::problem_of(parameters)) return problem;
+  std::size_t bytes = 0;
+  for (const Parameter& parameter : parameters) {
+    if (place_of(parameter.device) != place_of(parameters[0].device))
+      return refusal(fmt::format(
+          "parameter '{}' is {}, but '{}' is {}: the gradients of one GradientBuckets must all be "
+          "in host memory, or all on one GPU",
+          parameter.name, place_of(parameter.device), parameters[0].name,
+          place_of(parameters[0].device)));
+    constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
+    if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
+      return refusal(
+          fmt::format("parameter '{}' is {}, but gradients must be f64, f32, f16 or bf16",
+                      parameter.name, name_of(parameter.type)));
+    const std::size_t own = element_count(parameter) * size_of(parameter.type);
+    if (own > std::numeric_limits<std::size_t>::max() - bytes)
+      return refusal("all gradients together have more bytes than 64 bits can count");
+    bytes += own;
+  }
+  return std::nullopt;
+}
+
+std::optional<training::OwnProblem> problem_of(const GradientOptions& options) {
+  if (static_cast<std::size_t>(options.averaging) >= std::size(averaging_names))
+    return refusal(fmt::format("averaging is {}, but it must be mean, sum or weighted",
+                               static_cast<int>(options.averaging)));
+  if (options.wire && *options.wire != DType::f16 && *options.wire != DType::bf16)
+    return refusal(
+        fmt::format("the wire type is {}, but it must be f16 or bf16", name_of(*options.wire)));
+  if (options.deadline.count() < 0)
+    return refusal(
+        fmt::format("the deadline is {} ms, but it cannot be negative", options.deadline.count()));
+  return std::nullopt;
+}
+
+std::optional<training::OwnProblem> problem_on_gpu(int device) {
+  auto problem = problem_of_gpu(device);
+  if (problem)
+    problem =
+        refusal(fmt::format("gradients are on GPU {}: {}", device, problem->text), problem->code);
+  return problem;
+}
+
+OpOptions options_of(const GradientOptions& options, std::string_view tag) {
+  OpOptions operation;
+  operation.deadline = options.deadline;
+  operation.tag = tag;
+  return operation;
+}
+
+std::uint64_t flags_of(const GradientOptions& options, bool on_gpu) {
+  const std::uint64_t wire = options.wire ? 1 + static_cast<std::uint64_t>(*options.wire) : 0;
+  return static_cast<std::uint64_t>(options.averaging) | wire << 2 |
+         static_cast<std::uint64_t>(options.find_unused) << 8 |
+         static_cast<std::uint64_t>(options.rebuild) << 9 |
+         static_cast<std::uint64_t>(on_gpu) << 10;
+}
+
+std::string text_of(const GradientOptions& options, bool on_gpu) {
+  return fmt::format(
+      "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}, "
+      "gradients {}",
+      options.first_bucket_bytes, options.bucket_bytes,
+      averaging_names[static_cast<std::size_t>(options.averaging)],
+      options.wire ? name_of(*options.wire) : "none", options.find_unused ? ", find_unused" : "",
+      options.rebuild ? ", rebuild" : "", on_gpu ? "on a GPU" : "in host memory");
+}
+
+int device_of(std::span<const Parameter> parameters) noexcept {
+  return parameters.empty() || parameters[0].device < 0 ? -1 : parameters[0].device;
+}
+
+// Returns the parameters if all ranks have the same, their types and devices can be averaged, and
+// no rank has invalid options. Collective; otherwise throws Error on every rank.
+std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter> parameters,
+                               const GradientOptions& options) {
+  auto problem = problem_of_gradients(parameters);
+  if (!problem) problem = problem_of(options);
+  const int device = device_of(parameters);
+  if (!problem && device >= 0) problem = problem_on_gpu(device);
+  training::check_lists(communicator, parameters, problem);
+  return parameters;
+}
+
+// Returns the options, with caps rounded, if all ranks have the same, and gradients in host memory
+// on all ranks or on GPUs on all. Collective; otherwise throws Error on every rank.
+GradientOptions checked(Communicator& communicator, GradientOptions options, int device) {
+  for (std::size_t* cap : {&options.first_bucket_bytes, &options.bucket_bytes})
+    *cap = std::max(cap_unit, *cap / cap_unit * cap_unit);
+  if (!options.warn)
+    options.warn = [](const std::string& text) {
+      std::fprintf(stderr, "rondo: %s\n", text.c_str());
+    };
+  const std::uint64_t said[] = {options.first_bucket_bytes / cap_unit,
+                                options.bucket_bytes / cap_unit, flags_of(options, device >= 0)};
+  std::array<double, std::size(said) * agreement_elements> sums{};
+  const auto part = [&](std::size_t i) {
+    return std::span(sums).subspan(i * agreement_elements).first<agreement_elements>();
+  };
+  for (std::size_t i = 0; i < std::size(said); ++i) put_agreement(part(i), said[i]);
+  const Buffer buffer = buffer_of(std::span<double>(sums));
+  communicator.all_reduce(buffer, buffer, ReduceOp::sum, options_of(options, "gradient options"))
+      .wait();
+  for (std::size_t i = 0; i < std::size(said); ++i)
+    if (!agreed(part(i), communicator.size()))
+      throw_disagreement(communicator, "gradient buckets", text_of(options, device >= 0),
+                         Priority::bulk);
+  return options;
+}
+
+// Returns a number that is the same on all ranks and that no other buckets made by rank 0's process
+// have. Collective.
+std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& options) {
+  static std::atomic<std::uint64_t> made{0};
+  std::array<std::uint64_t, 1> number{++made};
+  const Buffer buffer{number.data(), number.size(), DType::u64};
+  communicator.broadcast(buffer, buffer, 0, options_of(options, "gradient buckets")).wait();
+  return number[0];
+}
 
 constexpr std::chrono::milliseconds settle_time{10'000};
 
@@ -24,15 +163,24 @@ auto made(Communicator& communicator, Make make) {
   try {
     return make();
   } catch (const std::exception& error) {
-    tell_all(communicator,
-             fmt::format("rank {}: gradient buckets: {}", communicator.rank(), error.what()));
+    communicator.abort(Errc::aborted, fmt::format("rank {}: gradient buckets: {}",
+                                                  communicator.rank(), error.what()));
     throw;
   }
 }
 
-std::unique_ptr<Storage> make_storage(const Setup& setup) {
-  return std::make_unique<Storage>(setup.communicator, device_of(setup.parameters), setup.layout,
-                                   setup.options.wire);
+std::vector<ArenaMemory> make_memory(const Setup& setup) {
+  std::vector<ArenaMemory> memory;
+  for (const Arena& arena : setup.layout.arenas) {
+    ArenaMemory& made = memory.emplace_back();
+    made.wire_type = arena.type;
+    made.gradients = setup.communicator.allocate(arena.bytes, setup.device);
+    if (!setup.options.wire || arena.type != DType::f32 || arena.bytes == 0) continue;
+    made.wire_type = *setup.options.wire;
+    made.wire = setup.communicator.allocate(
+        arena.bytes / size_of(arena.type) * size_of(made.wire_type), setup.device);
+  }
+  return memory;
 }
 
 std::string title_of(std::uint64_t number, const std::vector<Parameter>& parameters) {
@@ -47,11 +195,12 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
              GradientOptions its_options)
     : communicator(its_communicator),
       parameters(checked(communicator, std::move(its_parameters), its_options)),
-      options(checked(communicator, std::move(its_options), device_of(parameters))),
+      device(device_of(parameters)),
+      options(checked(communicator, std::move(its_options), device)),
       layout(make_layout(parameters, reverse_order(parameters.size()), options.first_bucket_bytes,
                          options.bucket_bytes)),
-      memory(made(communicator, [&] { return make_storage(*this); })),
-      storage(*memory),
+      memory(made(communicator,
+                  [&] { return std::make_unique<std::vector<ArenaMemory>>(make_memory(*this)); })),
       number(agreed_number(communicator, options)),
       title(title_of(number, parameters)),
       passes(made(communicator, [&] { return std::make_unique<Passes>(*this); })) {}
@@ -85,8 +234,21 @@ void Setup::check_index(std::string_view call, std::size_t parameter) const {
 Buffer Setup::gradient(std::size_t parameter) const {
   const GradientPlace& place = layout.places[parameter];
   const DType type = parameters[parameter].type;
-  return {storage.gradients(place.arena) + place.offset, place.bytes / size_of(type), type,
-          storage.device()};
+  return {view_at(place.arena, place.offset), place.bytes / size_of(type), type, device};
+}
+
+Buffer Setup::travelling(std::size_t bucket) const noexcept {
+  const BucketRange& range = layout.buckets[bucket];
+  return {travelling_at(range.arena, range.offset),
+          range.bytes / size_of(layout.arenas[range.arena].type), (*memory)[range.arena].wire_type,
+          device};
+}
+
+std::byte* Setup::travelling_at(std::size_t arena, std::size_t offset) const noexcept {
+  if (!has_wire(arena)) return view_at(arena, offset);
+  const ArenaMemory& own = (*memory)[arena];
+  return static_cast<std::byte*>(own.wire.data()) +
+         offset / size_of(layout.arenas[arena].type) * size_of(own.wire_type);
 }
 
 OpOptions Setup::operation_options(std::string_view tag) const {

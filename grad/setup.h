@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,13 +12,18 @@
 
 #include "grad/layout.h"
 #include "grad/passes.h"
-#include "grad/storage.h"
 
 namespace rondo::grad {
 
+// The memory of an arena, of the host or of a GPU. It never moves, so views of gradients stay
+// valid. With a wire type, gradients of f32 have a second one of that type.
+struct ArenaMemory {
+  Memory gradients, wire;
+  DType wire_type = DType::f32;  // the type that travels
+};
+
 // What all phases of a step share: the communicator, the parameters, the options, the memory, and
-// what is done with its bytes.
-// Each phase holds a reference; the setup outlives them all.
+// what is done with its bytes. Each phase holds a reference; the setup outlives them all.
 //
 // Threads: the constructor and the destructor run on the step thread, the one that calls
 // begin_step() and finish(). Everything else is const in a step, so any thread may read it. Between
@@ -40,18 +46,28 @@ struct Setup {
   void check_index(std::string_view call, std::size_t parameter) const;
 
   Buffer gradient(std::size_t parameter) const;
+  std::byte* view_at(std::size_t arena, std::size_t offset) const noexcept {
+    return static_cast<std::byte*>((*memory)[arena].gradients.data()) + offset;
+  }
+  bool has_wire(std::size_t arena) const noexcept {
+    return (*memory)[arena].wire.data() != nullptr;
+  }
+  // The bytes of a bucket that travel: the gradients themselves, or their copy in the wire type.
+  Buffer travelling(std::size_t bucket) const noexcept;
+  // Where those have what belongs to byte `offset` of the arena.
+  std::byte* travelling_at(std::size_t arena, std::size_t offset) const noexcept;
   // For every operation of these buckets: deadline, tag, and this setup as the owner of the bulk
   // lane.
   OpOptions operation_options(std::string_view tag) const;
 
   Communicator& communicator;
   const std::vector<Parameter> parameters;
+  const int device;  // of the gradients, as Buffer::device
   const GradientOptions options;
   GradientLayout layout;
-  std::unique_ptr<Storage> memory;
-  Storage& storage;
-  const std::uint64_t number;  // tells these buckets from others on the communicator
-  const std::string title;     // names these buckets in messages
+  std::unique_ptr<std::vector<ArenaMemory>> memory;  // by arena
+  const std::uint64_t number;                        // tells these buckets from others
+  const std::string title;                           // names these buckets in messages
   std::unique_ptr<Passes> passes;
 };
 
