@@ -21,21 +21,6 @@ Phase Collector::phase() const {
   return phase_;
 }
 
-std::size_t Collector::launched() const {
-  const std::lock_guard lock(mutex_);
-  return next_;
-}
-
-Collector::Clock::time_point Collector::complete_at(std::size_t bucket) const {
-  const std::lock_guard lock(mutex_);
-  return buckets_[bucket].complete;
-}
-
-std::vector<std::size_t> Collector::observed_order() const {
-  const std::lock_guard lock(mutex_);
-  return observed_;
-}
-
 // The marks are free for this between steps: begin_step() sets them anew.
 void Collector::check_unused(std::span<const std::size_t> unused) {
   const std::lock_guard lock(mutex_);

@@ -83,9 +83,11 @@ class Collector {
   Phase phase() const;
   std::uint64_t step() const noexcept { return step_; }
   Clock::time_point begun() const noexcept { return begun_; }
-  std::size_t launched() const;  // buckets of this step that have been started
-  Clock::time_point complete_at(std::size_t bucket) const;
-  std::vector<std::size_t> observed_order() const;  // in which gradients became ready
+  // Once ready() changes nothing any more, after close() or the last call: how many buckets of this
+  // step have been started, when a bucket was complete, and in which order gradients became ready.
+  std::size_t launched() const noexcept { return next_; }
+  Clock::time_point complete_at(std::size_t bucket) const { return buckets_[bucket].complete; }
+  const std::vector<std::size_t>& observed_order() const noexcept { return observed_; }
   // Sets a bit for each parameter for which this rank gives something.
   void put_given(std::span<std::uint64_t> bits) const;
 

@@ -108,8 +108,7 @@ void narrow(const Piece& piece, DType wire, const Pass& pass) {
 void scale(std::byte* values, DType type, std::size_t count, double factor) {
   if (type == DType::f32) {
     auto* const floats = reinterpret_cast<float*>(values);
-    for (std::size_t i = 0; i < count; ++i) floats[i] = times(floats[i], factor);
-    return;
+    return multiply(floats, factor, floats, count);
   }
   if (type == DType::f64) {
     auto* const doubles = reinterpret_cast<double*>(values);
@@ -121,7 +120,7 @@ void scale(std::byte* values, DType type, std::size_t count, double factor) {
     const std::size_t now = std::min(tile, count - at);
     std::byte* const to = values + at * size_of(type);
     convert(to, type, floats.data(), DType::f32, now);
-    scale(reinterpret_cast<std::byte*>(floats.data()), DType::f32, now, factor);
+    multiply(floats.data(), factor, floats.data(), now);
     convert(floats.data(), DType::f32, to, type, now);
   }
 }

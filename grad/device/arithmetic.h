@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "base/host_device.h"
+#include "base/short_floats.h"
 
 namespace rondo::grad {
 
@@ -38,6 +39,26 @@ RONDO_HD inline double lanes_total(const double (&lanes)[square_lanes]) noexcept
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
+
+// How the elements of gradients are stored, and the numbers that they are.
+template <class Value>
+struct Whole {
+  using Stored = Value;
+  RONDO_HD static Value decode(Value stored) noexcept { return stored; }
+  RONDO_HD static Value encode(Value value) noexcept { return value; }
+};
+template <class Format>
+struct Short {
+  using Stored = std::uint16_t;
+  RONDO_HD static float decode(std::uint16_t stored) noexcept { return Format::decode(stored); }
+  RONDO_HD static std::uint16_t encode(float value) noexcept {
+    return static_cast<std::uint16_t>(Format::encode(value));
+  }
+};
+using F64 = Whole<double>;
+using F32 = Whole<float>;
+using F16 = Short<base::F16>;
+using BF16 = Short<base::BF16>;
 
 RONDO_HD inline float times(float value, float factor) noexcept {
   return value * factor;

@@ -9,18 +9,18 @@
 #include "grad/device/squares.h"
 
 // KERNEL(name of the entry point, struct of the kernel), in the order of BucketKernel
-#define RONDO_GRAD_KERNELS(KERNEL)                                                  \
-  KERNEL(rondo_grad_move, Pieces<Moves>)                                            \
-  KERNEL(rondo_grad_to_bf16, Pieces<Conversions<Narrow<base::BF16>>>)               \
-  KERNEL(rondo_grad_from_bf16, Pieces<Conversions<Widen<base::BF16>>>)              \
-  KERNEL(rondo_grad_to_f16, Pieces<Conversions<Narrow<base::F16>>>)                 \
-  KERNEL(rondo_grad_from_f16, Pieces<Conversions<Widen<base::F16>>>)                \
-  KERNEL(rondo_grad_squares_f64, SquareSums<OneBlock<SquaresOf<double>>>)           \
-  KERNEL(rondo_grad_squares_f32, SquareSums<OneBlock<SquaresOf<float>>>)            \
-  KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<SquaresOfShort<base::F16>>>)   \
-  KERNEL(rondo_grad_squares_bf16, SquareSums<OneBlock<SquaresOfShort<base::BF16>>>) \
-  KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)                              \
-  KERNEL(rondo_grad_scale_f64, Pieces<Conversions<Scale<ElementF64>>>)              \
-  KERNEL(rondo_grad_scale_f32, Pieces<Conversions<Scale<ElementF32>>>)              \
-  KERNEL(rondo_grad_scale_f16, Pieces<Conversions<Scale<ElementShort<base::F16>>>>) \
-  KERNEL(rondo_grad_scale_bf16, Pieces<Conversions<Scale<ElementShort<base::BF16>>>>)
+#define RONDO_GRAD_KERNELS(KERNEL)                            \
+  KERNEL(rondo_grad_move, Pieces<Moves>)                      \
+  KERNEL(rondo_grad_to_bf16, Pieces<Products<F32, BF16>>)     \
+  KERNEL(rondo_grad_from_bf16, Pieces<Products<BF16, F32>>)   \
+  KERNEL(rondo_grad_to_f16, Pieces<Products<F32, F16>>)       \
+  KERNEL(rondo_grad_from_f16, Pieces<Products<F16, F32>>)     \
+  KERNEL(rondo_grad_squares_f64, SquareSums<OneBlock<F64>>)   \
+  KERNEL(rondo_grad_squares_f32, SquareSums<OneBlock<F32>>)   \
+  KERNEL(rondo_grad_squares_f16, SquareSums<OneBlock<F16>>)   \
+  KERNEL(rondo_grad_squares_bf16, SquareSums<OneBlock<BF16>>) \
+  KERNEL(rondo_grad_add_blocks, SquareSums<AllBlocks>)        \
+  KERNEL(rondo_grad_scale_f64, Pieces<Products<F64, F64>>)    \
+  KERNEL(rondo_grad_scale_f32, Pieces<Products<F32, F32>>)    \
+  KERNEL(rondo_grad_scale_f16, Pieces<Products<F16, F16>>)    \
+  KERNEL(rondo_grad_scale_bf16, Pieces<Products<BF16, BF16>>)

@@ -70,125 +70,64 @@ struct Moves {
   }
 };
 
-// Converts packs of four elements, or single ones where the addresses do not allow packs. A null
-// address allows all.
-template <class Conversion>
-struct Conversions {
-  static constexpr std::size_t from_bytes = Conversion::from_bytes, to_bytes = Conversion::to_bytes;
+// to = from * factor: rounds to a short float as encode_wire(), widens as decode_wire(), or clips
+// by the factor that each thread computes from the sum of squares. Finds 1 where an element that is
+// rounded overflows_f16(). It takes packs of four elements, or single ones where the addresses do
+// not allow packs. A null address allows all.
+template <class From, class To>
+class Products {
+ public:
+  static constexpr std::size_t from_bytes = sizeof(typename From::Stored),
+                               to_bytes = sizeof(typename To::Stored);
 
   // Returns what the thread has found out for the piece's word.
   RONDO_HD static std::uint32_t run(const Piece& piece, const PieceArguments& arguments,
                                     Shares& shares) noexcept {
-    Conversion conversion(arguments);
-    if (conversion.changes_nothing()) return 0;
+    Products products(arguments);
+    if (arguments.squares != nullptr && products.factor_ == 1) return 0;  // NaN stays as it is too
     const auto fits = [](const void* pointer, std::size_t bytes) {
       return reinterpret_cast<std::uintptr_t>(pointer) % (4 * bytes) == 0;
     };
     const bool in_packs = fits(piece.from, from_bytes) && fits(piece.to, to_bytes);
     const std::uint64_t packs = in_packs ? piece.count / 4 : 0;
-    shares.each(packs, [&](std::uint64_t i) { conversion.template run<4>(piece, 4 * i); });
+    shares.each(packs, [&](std::uint64_t i) { products.template make<4>(piece, 4 * i); });
     shares.each(piece.count - 4 * packs,
-                [&](std::uint64_t i) { conversion.template run<1>(piece, 4 * packs + i); });
-    return conversion.found();
+                [&](std::uint64_t i) { products.template make<1>(piece, 4 * packs + i); });
+    return products.found_;
   }
-};
 
-// to (a short float) = from (f32) * factor, rounded to nearest even, as encode_wire(). Finds 1
-// where an element overflows_f16().
-template <class Format>
-class Narrow {
- public:
-  static constexpr std::size_t from_bytes = 4, to_bytes = 2;
+ private:
+  static constexpr bool rounds = to_bytes < from_bytes;
 
-  RONDO_HD explicit Narrow(const PieceArguments& arguments) noexcept
-      : factor_(static_cast<float>(arguments.factor)) {}
-  RONDO_HD bool changes_nothing() const noexcept { return false; }
+  // A short float has too few digits to show the difference between factors of f64 and of f32.
+  RONDO_HD explicit Products(const PieceArguments& arguments) noexcept
+      : factor_(arguments.squares == nullptr
+                    ? arguments.factor
+                    : clip_factor_of_squares(*arguments.squares, arguments.factor)),
+        narrow_(rounds || is_f32(factor_)) {}
+
+  RONDO_HD double product(double value) const noexcept { return value * factor_; }
+  RONDO_HD float product(float value) const noexcept {
+    return narrow_ ? times(value, static_cast<float>(factor_)) : times(value, factor_);
+  }
   template <std::size_t Length>
-  RONDO_HD void run(const Piece& piece, std::uint64_t i) noexcept {
-    device::Several<std::uint16_t, Length> codes{};
+  RONDO_HD void make(const Piece& piece, std::uint64_t i) noexcept {
+    device::Several<typename To::Stored, Length> to{};
     if (piece.from != nullptr) {
-      const auto values = device::Several<float, Length>::load(piece.from + i * sizeof(float));
+      const auto from =
+          device::Several<typename From::Stored, Length>::load(piece.from + i * from_bytes);
       for (std::size_t k = 0; k < Length; ++k) {
-        found_ |= overflows_f16(values.at[k]) ? 1U : 0U;
-        codes.at[k] = static_cast<std::uint16_t>(Format::encode(times(values.at[k], factor_)));
+        const auto value = From::decode(from.at[k]);
+        if constexpr (rounds) found_ |= overflows_f16(value) ? 1U : 0U;
+        to.at[k] = To::encode(product(value));
       }
     }
-    codes.store(piece.to + i * sizeof(std::uint16_t));
+    to.store(piece.to + i * to_bytes);
   }
-  RONDO_HD std::uint32_t found() const noexcept { return found_; }
 
- private:
-  const float factor_;
+  const double factor_;
+  const bool narrow_;  // the factor is taken as f32
   std::uint32_t found_ = 0;
-};
-
-// to (f32) = from (a short float) * factor, as decode_wire().
-template <class Format>
-class Widen {
- public:
-  static constexpr std::size_t from_bytes = 2, to_bytes = 4;
-
-  RONDO_HD explicit Widen(const PieceArguments& arguments) noexcept
-      : factor_(arguments.factor), narrow_(is_f32(factor_)) {}
-  RONDO_HD bool changes_nothing() const noexcept { return false; }
-  template <std::size_t Length>
-  RONDO_HD void run(const Piece& piece, std::uint64_t i) const noexcept {
-    using Codes = device::Several<std::uint16_t, Length>;
-    const Codes codes = Codes::load(piece.from + i * sizeof(std::uint16_t));
-    device::Several<float, Length> values;
-    for (std::size_t k = 0; k < Length; ++k) {
-      const float value = Format::decode(codes.at[k]);
-      values.at[k] = narrow_ ? times(value, static_cast<float>(factor_)) : times(value, factor_);
-    }
-    values.store(piece.to + i * sizeof(float));
-  }
-  RONDO_HD std::uint32_t found() const noexcept { return 0; }
-
- private:
-  const double factor_;
-  const bool narrow_;
-};
-
-struct ElementF64 {
-  using Stored = double;
-  RONDO_HD static double multiplied(double value, double factor) noexcept { return value * factor; }
-};
-struct ElementF32 {
-  using Stored = float;
-  RONDO_HD static float multiplied(float value, double factor) noexcept {
-    return times(value, factor);
-  }
-};
-template <class Format>
-struct ElementShort {
-  using Stored = std::uint16_t;
-  RONDO_HD static std::uint16_t multiplied(std::uint16_t code, double factor) noexcept {
-    return static_cast<std::uint16_t>(Format::encode(times(Format::decode(code), factor)));
-  }
-};
-
-// to = from * the factor that clips, which each thread computes from the sum of squares.
-template <class Element>
-class Scale {
-  using Stored = typename Element::Stored;
-
- public:
-  static constexpr std::size_t from_bytes = sizeof(Stored), to_bytes = sizeof(Stored);
-
-  RONDO_HD explicit Scale(const PieceArguments& arguments) noexcept
-      : factor_(clip_factor_of_squares(*arguments.squares, arguments.factor)) {}
-  RONDO_HD bool changes_nothing() const noexcept { return factor_ == 1; }
-  template <std::size_t Length>
-  RONDO_HD void run(const Piece& piece, std::uint64_t i) const noexcept {
-    auto values = device::Several<Stored, Length>::load(piece.from + i * sizeof(Stored));
-    for (std::size_t k = 0; k < Length; ++k)
-      values.at[k] = Element::multiplied(values.at[k], factor_);
-    values.store(piece.to + i * sizeof(Stored));
-  }
-  RONDO_HD std::uint32_t found() const noexcept { return 0; }
-
- private:
-  const double factor_;
 };
 
 // All pieces of a launch. With words, a piece for which a thread finds something gets that word:

@@ -19,29 +19,11 @@ namespace {
 
 static_assert(device::block_threads == square_line, "a thread for each lane of a block");
 
-// Elements whose squares are added.
-template <class Stored>
-struct SquaresOf {
-  static constexpr std::size_t bytes = sizeof(Stored);
-  RONDO_HD static double term(const std::byte* element) noexcept {
-    const auto value = static_cast<double>(device::Several<Stored, 1>::load(element).at[0]);
-    return value * value;
-  }
-};
-template <class Format>
-struct SquaresOfShort {
-  static constexpr std::size_t bytes = 2;
-  RONDO_HD static double term(const std::byte* element) noexcept {
-    const auto value =
-        static_cast<double>(Format::decode(device::Several<std::uint16_t, 1>::load(element).at[0]));
-    return value * value;
-  }
-};
-
 // What each thread adds up of a block: its lane of its group.
-template <class Terms>
+template <class Element>
 struct OneBlock {
-  static constexpr std::size_t bytes = Terms::bytes;
+  using Stored = typename Element::Stored;
+  static constexpr std::size_t bytes = sizeof(Stored);
 
   RONDO_HD static std::uint64_t sums(std::uint64_t count) noexcept { return square_blocks(count); }
   RONDO_HD static double sum(const Piece& piece, std::uint64_t block, unsigned thread) noexcept {
@@ -52,18 +34,25 @@ struct OneBlock {
     double sum = 0;
     if (count >= square_block) {
       for (std::uint64_t row = 0; row < square_rows; ++row)
-        sum += Terms::term(elements + (place + row * square_lanes) * bytes);
+        sum += term(elements + (place + row * square_lanes) * bytes);
       return sum;
     }
     RONDO_ROLLED
     for (std::uint64_t row = 0; row < square_rows; ++row)
       if (const std::uint64_t i = place + row * square_lanes; i < count)
-        sum += Terms::term(elements + i * bytes);
+        sum += term(elements + i * bytes);
     return sum;
+  }
+
+ private:
+  RONDO_HD static double term(const std::byte* element) noexcept {
+    const auto value =
+        static_cast<double>(Element::decode(device::Several<Stored, 1>::load(element).at[0]));
+    return value * value;
   }
 };
 
-// The same of the sums of blocks: a column. All of a piece give one sum, and null gives 0.
+// Likewise of the sums of blocks: a column. All of a piece give one sum, and null gives 0.
 struct AllBlocks {
   static constexpr std::size_t bytes = sizeof(double);
 
