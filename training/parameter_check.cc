@@ -17,7 +17,6 @@
 
 #include "base/mix.h"
 #include "training/parameter_list.h"
-#include "training/parameter_report.h"
 
 namespace rondo::training {
 
@@ -132,7 +131,7 @@ void check_lists(Communicator& communicator, std::span<const Parameter> paramete
     throw_problem(exchange(communicator, own));
   }
   const std::vector<ListedParameter> theirs = most_common(communicator, hash, bytes);
-  throw_difference(exchange(communicator, report_of(first_difference(theirs, mine))), theirs);
+  throw_difference(exchange(communicator, first_difference(theirs, mine)), theirs);
 }
 
 }  // namespace rondo::training

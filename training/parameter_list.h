@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The list of parameters that ranks compare. The bytes, little endian: for each parameter
+// What ranks send each other when they compare models: lists of parameters, and reports of what
+// differs. All ranks make the same error from the reports.
+//
+// The bytes of a list, little endian: for each parameter
 //   u32 bytes of the name, the name, u8 type, u32 dimensions, u64 for each dimension.
+// A report: u8 kind, u8 code, u64 index little endian, from byte 16 on the name and from byte 264
+// on what it is, both ended by a zero.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/error.h>
 #include <rondo/parameters.h>
 
 namespace rondo::training {
@@ -32,20 +39,38 @@ std::optional<std::vector<ListedParameter>> decode_list(std::span<const std::uin
 // "f32 [10, 64]"
 std::string describe(const ListedParameter& parameter);
 
-// The first place at which two lists differ.
-struct ListDifference {
+// What a rank has found out: the first place at which its list differs from the one that most ranks
+// have, or a problem of its own.
+struct Report {
   enum class Kind : std::uint8_t {
     none,
     differs,  // the same name, another type or shape
     missing,  // mine lacks what theirs has there
     extra,    // theirs lacks what mine has there
-    order     // both lists have both parameters, at other places
+    order,    // both lists have both parameters, at other places
+    problem   // `name` is its text
   };
   Kind kind = Kind::none;
-  std::uint64_t index = 0;
-  std::string name, what;  // describe my parameter there; for `missing` theirs
+  std::uint64_t index = 0;  // of the parameter
+  Errc code = Errc::mismatch;
+  // Name and description of my parameter there; for `missing` of theirs. The first 240 bytes of
+  // each travel.
+  std::string name, what;
 };
-ListDifference first_difference(std::span<const ListedParameter> theirs,
-                                std::span<const ListedParameter> mine);
+Report first_difference(std::span<const ListedParameter> theirs,
+                        std::span<const ListedParameter> mine);
+
+inline constexpr std::size_t report_bytes = 512;
+using ReportBytes = std::array<std::uint8_t, report_bytes>;
+ReportBytes encode(const Report& report);
+Report decode(const ReportBytes& bytes);  // accepts any bytes
+
+// Throws the problem of the lowest rank that has one, and names all ranks with that problem.
+// `reports` is in the order of ranks.
+[[noreturn]] void throw_problem(const std::vector<Report>& reports);
+// Throws Error(mismatch) with the first parameter at which a rank differs from `theirs`. `reports`
+// is in the order of ranks.
+[[noreturn]] void throw_difference(const std::vector<Report>& reports,
+                                   std::span<const ListedParameter> theirs);
 
 }  // namespace rondo::training

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "training/parameter_report.h"
+#include "training/parameter_list.h"
 
 using namespace rondo;
 
@@ -15,10 +15,9 @@ void compare(const std::vector<training::ListedParameter>& list) {
   std::vector<training::ListedParameter> shorter = list;
   if (!shorter.empty())
     shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(shorter.size() / 2));
-  if (training::first_difference(list, list).kind != training::ListDifference::Kind::none)
-    std::abort();
-  const training::ListDifference found = training::first_difference(list, shorter);
-  if ((found.kind == training::ListDifference::Kind::none) != list.empty()) std::abort();
+  if (training::first_difference(list, list).kind != training::Report::Kind::none) std::abort();
+  const training::Report found = training::first_difference(list, shorter);
+  if ((found.kind == training::Report::Kind::none) != list.empty()) std::abort();
   if (found.index > list.size()) std::abort();
 }
 

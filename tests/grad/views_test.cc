@@ -67,29 +67,5 @@ TEST_CASE("gradients of batch norm that go into views are right in every step") 
   });
 }
 
-// Parts of a gradient may arrive in another order than their addresses have.
-TEST_CASE("norms do not depend on the order in which buckets start") {
-  const Model model = Model::of({100, 77, 300, 5});
-  run_each(ranks(2), [&](Communicator& c, int rank) {
-    std::vector<double> norms;
-    for (const bool reversed : {true, false}) {
-      GradientOptions options = small_buckets(64);
-      GradientBuckets buckets(c, model.parameters(), options);
-      for (int step = 0; step < 2; ++step) {
-        buckets.begin_step();
-        for (std::size_t i = 0; i < model.size(); ++i) {
-          const std::size_t parameter = reversed ? model.size() - 1 - i : i;
-          model.write(buckets.gradient(parameter), 0, rank, parameter);
-          buckets.ready(parameter);
-        }
-        buckets.finish();
-        norms.push_back(buckets.norm());
-      }
-      expect(buckets.layout() == (reversed ? 0 : 1), "the order that was learnt");
-    }
-    for (const double norm : norms) expect(norm == norms[0], "another norm");
-  });
-}
-
 }  // namespace
 }  // namespace rondo::testing
