@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What follows what in a step: gradients are collected, buckets are launched, the step is finished.
+// The order of a step: gradients are collected, buckets are launched, the step is finished.
 // Each phase is a class with a contract of its own.
 #include <rondo/gradients.h>
 

@@ -24,7 +24,7 @@ using HeaderValues = std::array<double, header_elements>;
 // `buckets`: a number that tells several GradientBuckets apart.
 HeaderValues make_header(std::uint64_t buckets, std::uint64_t step, const StepOptions& options);
 
-// What all ranks do with their buckets in this step, and this rank's own factors.
+// The plan of a step: how all ranks reduce their buckets, and this rank's own factors.
 struct StepPlan {
   bool same_buckets = true;
   bool agreed = true;  // on buckets, step and check; otherwise the rest is not valid

@@ -149,6 +149,8 @@ const std::byte* Passes::source_of(const Part& part, const std::byte* view) cons
 void Passes::load(std::size_t bucket, std::span<const Part> parts, double factor, bool save) {
   const std::size_t arena = setup_.layout.buckets[bucket].arena;
   const bool wire = setup_.has_wire(arena);
+  std::optional<device::Current> current;  // once for all parts
+  if (gpu_) current.emplace(gpu_->gpu());
   pieces_.clear();
   for (const Part& part : parts) {
     if (gpu_) gpu_->await_ready(part.parameter);

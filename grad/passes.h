@@ -64,7 +64,7 @@ class Passes {
   bool take(std::size_t parameter, const void* gradient, void* stream);
 
   void zero(void* stream);  // all gradients
-  // What is in the stream comes before the step, and in finish() before the rest of it. `gives`:
+  // The step, and in finish() the rest of it, comes after the work in the stream. `gives`:
   // gradients of this rank travel in this step.
   void begin_step(void* stream, bool gives);
   void order_after(void* stream);
@@ -82,12 +82,12 @@ class Passes {
   // Whether the collectives of a step have ended when finish() returns. Otherwise they may end
   // while later steps run.
   bool ends_in_finish() const noexcept { return !gpu_; }
-  // What comes after this finds the bucket that the work carries. `on_host`: returns only then.
+  // Later passes find the bucket that the work carries. `on_host`: returns only then.
   void await(const Work& work, bool on_host);
   // Makes gradients of what has arrived. scale: of a wire type.
   void store(std::size_t bucket, std::span<const Part> parts, double scale);
-  // What is enqueued on the stream from here on comes after all that the step does with gradients
-  // so far. No stream: this waits for it.
+  // Work that is enqueued on the stream from here on comes after all that the step does with
+  // gradients so far. No stream: this waits for it.
   void complete(std::optional<void*> stream);
 
   // Between steps, ordered by the stream: adds up the squares of these gradients, which lie arena
@@ -118,8 +118,8 @@ class Passes {
   void check_overflow();
   const std::byte* source_of(const Part& part, const std::byte* view) const noexcept;
   training::GpuWait wait() const noexcept;
-  // What passes find out: the sum of squares; behind it a word for each parameter, with f16 on the
-  // wire, that only becomes 1.
+  // Passes write to found_ the sum of squares, and behind it with f16 on the wire a word for each
+  // parameter, which only becomes 1.
   std::uint32_t* words() const noexcept {
     return reinterpret_cast<std::uint32_t*>(found_ + sizeof(double));
   }

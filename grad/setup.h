@@ -22,8 +22,8 @@ struct ArenaMemory {
   DType wire_type = DType::f32;  // the type that travels
 };
 
-// What all phases of a step share: the communicator, the parameters, the options, the memory, and
-// what is done with its bytes. Each phase holds a reference; the setup outlives them all.
+// All that the phases of a step share: the communicator, the parameters, the options, the memory,
+// and the passes over it. Each phase holds a reference; the setup outlives them all.
 //
 // Threads: the constructor and the destructor run on the step thread, the one that calls
 // begin_step() and finish(). Everything else is const in a step, so any thread may read it. Between

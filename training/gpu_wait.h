@@ -10,7 +10,7 @@
 
 namespace rondo::training {
 
-// Who waits for a GPU, and for how long.
+// A wait for a GPU: the rank and operation that wait, and for how long.
 struct GpuWait {
   int rank = 0;
   std::string_view operation;          // "gradient buckets 1 (2 parameters, first 'p0')"

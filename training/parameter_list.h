@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks send each other when they compare models: lists of parameters, and reports of what
-// differs. All ranks make the same error from the reports.
+// Ranks that compare models send each other lists of parameters, and reports of differences. All
+// ranks make the same error from the reports.
 //
 // The bytes of a list, little endian: for each parameter
 //   u32 bytes of the name, the name, u8 type, u32 dimensions, u64 for each dimension.
@@ -39,7 +39,7 @@ std::optional<std::vector<ListedParameter>> decode_list(std::span<const std::uin
 // "f32 [10, 64]"
 std::string describe(const ListedParameter& parameter);
 
-// What a rank has found out: the first place at which its list differs from the one that most ranks
+// The finding of a rank: the first place at which its list differs from the one that most ranks
 // have, or a problem of its own.
 struct Report {
   enum class Kind : std::uint8_t {

@@ -19,7 +19,7 @@ class ValueCopies {
  public:
   explicit ValueCopies(const Communicator& communicator) noexcept : communicator_(communicator) {}
 
-  // What is wrong with a parameter that is on a GPU; none if its values can be copied.
+  // Finds the problem with a parameter that is on a GPU; none if its values can be copied.
   std::optional<OwnProblem> problem_of(const Parameter& parameter);
 
   device::PinnedMemory pinned(int device, std::size_t bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernels of gradient buckets are given. Addresses are those that the GPU uses.
+// Arguments of the kernels of gradient buckets. Addresses are those that the GPU uses.
 #pragma once
 
 #include <cstddef>

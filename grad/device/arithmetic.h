@@ -86,8 +86,8 @@ RONDO_HD inline double clip_factor_of(double norm, double max_norm) noexcept {
   return factor > 1 ? 1 : factor;
 }
 
-// What clip() multiplies by, from the sum of all squares: 1 where that is infinite or NaN, because
-// no factor repairs that.
+// The factor of clip(), from the sum of all squares: 1 where that is infinite or NaN, because no
+// factor repairs that.
 RONDO_HD inline double clip_factor_of_squares(double squares, double max_norm) noexcept {
   const double norm = ::sqrt(squares);
   return norm <= 0x1.fffffffffffffp1023 ? clip_factor_of(norm, max_norm) : 1;

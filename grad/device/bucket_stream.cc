@@ -61,7 +61,6 @@ void BucketStream::come_after(device::StreamHandle stream) {
 void BucketStream::await_ready(std::size_t parameter) {
   Given& given = given_[parameter];
   if (!given.pending) return;
-  const device::Current current(gpu());
   wait(stream_.get(), readies_[parameter]);
   given.pending = false;
 }
@@ -72,15 +71,15 @@ void BucketStream::run(const Pass& pass, std::span<const Piece> pieces,
   kernels_.run(pass, pieces, stream);
 }
 
-// What the stream does with gradients comes after what Rondo has enqueued for them so far, and what
-// has become ready in this step.
+// Later work of the stream comes after all that Rondo has enqueued for gradients so far, and after
+// those that have become ready in this step.
 void BucketStream::come_after_all(device::StreamHandle stream) {
   for (std::size_t i = 0; i < given_.size(); ++i)
     if (given_[i].pending) wait(stream, readies_[i]);
   wait(stream, last_);
 }
 
-// What the stream does with gradients comes before what Rondo will enqueue.
+// Work of the stream so far comes before all that Rondo will enqueue.
 void BucketStream::come_before_all(device::StreamHandle stream) {
   record(last_, stream);
   wait(stream_.get(), last_);

@@ -54,8 +54,9 @@ class BucketStream {
   // Where a gradient of this step that was given elsewhere lies; null: in its view.
   const std::byte* source_of(std::size_t parameter) const noexcept;
 
-  // The bucket stream comes after this stream, or after the ready event of a parameter.
+  // The bucket stream comes after this stream.
   void come_after(device::StreamHandle stream);
+  // It comes after the ready event of a parameter. The context is current.
   void await_ready(std::size_t parameter);
   void run(const Pass& pass, std::span<const Piece> pieces) { run(pass, pieces, get()); }
   void run(const Pass& pass, std::span<const Piece> pieces, device::StreamHandle stream);
@@ -73,7 +74,7 @@ class BucketStream {
   bool settle(std::chrono::milliseconds time) noexcept;
 
  private:
-  // What ready() has said of a parameter.
+  // Notes of ready() about a parameter.
   struct Given {
     std::uint64_t step = 0;             // in which it was ready
     const std::byte* source = nullptr;  // in that step; null: its view

@@ -19,7 +19,7 @@ namespace {
 
 static_assert(device::block_threads == square_line, "a thread for each lane of a block");
 
-// What each thread adds up of a block: its lane of its group.
+// The share of each thread in the sum of a block: its lane of its group.
 template <class Element>
 struct OneBlock {
   using Stored = typename Element::Stored;
@@ -67,7 +67,7 @@ struct AllBlocks {
   }
 };
 
-// What the threads of a block share.
+// Memory that the threads of a block share.
 struct SquareShared {
   // The sum of a lane from those of the threads. After a barrier.
   RONDO_HD void sum_lane(unsigned lane) noexcept {

@@ -22,7 +22,7 @@
 
 namespace rondo {
 
-// What finish() makes of a gradient, over the ranks that take part in the step (weight > 0).
+// How finish() averages a gradient over the ranks that take part in the step (weight > 0).
 enum class Averaging : std::uint8_t {
   mean,  // sum / number of ranks
   sum,   // sum
@@ -77,7 +77,7 @@ struct RONDO_API GradientOptions {
   bool find_unused = false;
   // After the first synchronized step buckets start in rank 0's order of readiness.
   bool rebuild = true;
-  // Of each collective, and of each wait for the GPU; 0: that of the communicator.
+  // For each collective, and for each wait for the GPU; 0: that of the communicator.
   std::chrono::milliseconds deadline{0};
   // finish() calls it on its own thread, in the order of buckets, while later buckets are under way
   // (with find_unused: once all have arrived). finish() throws its exception again after the step.

@@ -9,7 +9,7 @@
 
 namespace rondo {
 
-// What to do if the number of samples is no multiple of the number of ranks.
+// How to deal the rest if the number of samples is no multiple of the number of ranks.
 enum class Remainder : std::uint8_t {
   pad,   // the first samples of the epoch again, with weight 0, so that every rank has equally many
   drop,  // the last samples of the epoch are left out
