@@ -16,8 +16,8 @@
 
 namespace rondo::grad {
 
-// The passes over gradients, as in kernels.h: HostKernels makes them on the processor (in
-// host_kernels.h), BucketKernels on a GPU.
+// The kernels of passes over gradients, as in kernels.h. run_on_host() runs them on the processor,
+// BucketKernels on a GPU.
 enum class BucketKernel : std::uint8_t {
   move,
   to_bf16,
