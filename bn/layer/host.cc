@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "bn/layer/compute.h"
@@ -59,10 +60,12 @@ class HostCompute final : public Compute {
   void take_local_sums(const PassRecord& pass, const Activations& x, const void* dy);
   void put_gradients(const PassRecord& pass, const BatchNormGradients& to);
   void map_forward(const PassRecord& pass, const Activations& x, void* y);
-  // Writes the coefficients of a channel, and returns where those of all channels are.
-  void put(std::size_t channel, const ChannelCoefficients& all) noexcept;
-  Coefficients coefficients() const noexcept;
-  bool in_f64() const noexcept { return model_.parameter_type() == DType::f64; }
+  // Writes the coefficients of all channels, which function(channel, in_f64) computes, and returns
+  // where they are. The type of the passes is fixed outside of the loop.
+  template <class Function>
+  Coefficients put(Function function) noexcept;
+  template <class P, class Function>
+  void put_as(P* to, Function function) const noexcept;
 
   Model& model_;
   const std::size_t channels_;
@@ -182,18 +185,25 @@ void HostCompute::read_gamma(PassRecord& pass) const {
     std::fill(pass.gamma.begin(), pass.gamma.end(), 1.0);
 }
 
-void HostCompute::put(std::size_t channel, const ChannelCoefficients& all) noexcept {
-  const double values[] = {all.center, all.scale, all.slope, all.shift, all.gradient_center};
-  for (std::size_t i = 0; i < coefficient_count; ++i) {
-    const std::size_t at = i * channels_ + channel;
-    if (in_f64())
-      static_cast<double*>(lines_.data())[at] = values[i];
-    else
-      static_cast<float*>(lines_.data())[at] = static_cast<float>(values[i]);
+template <class P, class Function>
+void HostCompute::put_as(P* to, Function function) const noexcept {
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const ChannelCoefficients all = function(c, std::is_same_v<P, double>);
+    to[c] = static_cast<P>(all.center);
+    to[channels_ + c] = static_cast<P>(all.scale);
+    to[2 * channels_ + c] = static_cast<P>(all.slope);
+    to[3 * channels_ + c] = static_cast<P>(all.shift);
+    to[4 * channels_ + c] = static_cast<P>(all.gradient_center);
   }
 }
 
-Coefficients HostCompute::coefficients() const noexcept {
+template <class Function>
+Coefficients HostCompute::put(Function function) noexcept {
+  const bool in_f64 = model_.parameter_type() == DType::f64;
+  if (in_f64)
+    put_as(static_cast<double*>(lines_.data()), function);
+  else
+    put_as(static_cast<float*>(lines_.data()), function);
   const auto* const first = static_cast<const std::byte*>(lines_.data());
   const std::size_t each = channels_ * size_of(model_.parameter_type());
   return {first, first + each, first + 2 * each, first + 3 * each, first + 4 * each};
@@ -201,10 +211,11 @@ Coefficients HostCompute::coefficients() const noexcept {
 
 void HostCompute::map_forward(const PassRecord& pass, const Activations& x, void* y) {
   if (model_.has_beta()) read_values(model_.buffers.beta, beta_);
-  for (std::size_t c = 0; c < channels_; ++c)
-    put(c, forward_coefficients(pass.at(c), pass.gamma[c], beta_[c], model_.options.epsilon,
-                                in_f64()));
-  passes_.forward(x, y, coefficients());
+  const double epsilon = model_.options.epsilon;
+  passes_.forward(x, y, put([&](std::size_t c, bool in_f64) {
+                    return forward_coefficients(pass.at(c), pass.gamma[c], beta_[c], epsilon,
+                                                in_f64);
+                  }));
 }
 
 void HostCompute::take_local_sums(const PassRecord& pass, const Activations& x, const void* dy) {
@@ -225,13 +236,13 @@ void HostCompute::end_backward(const PassRecord& pass, const Activations& x, con
   if (pass.count > 0) {
     const std::span<const double> all = exchange_.sums();
     const double epsilon = model_.options.epsilon;
-    for (std::size_t c = 0; c < channels_; ++c) {
+    const Coefficients lines = put([&](std::size_t c, bool in_f64) {
       const ChannelStatistics of = pass.at(c);
-      put(c, backward_coefficients(of, pass.gamma[c], all[c],
+      return backward_coefficients(of, pass.gamma[c], all[c],
                                    gamma_gradient_of(of, all[c], all[channels_ + c], epsilon),
-                                   epsilon, in_f64()));
-    }
-    passes_.backward(x, dy, dx, coefficients());
+                                   epsilon, in_f64);
+    });
+    passes_.backward(x, dy, dx, lines);
   }
   put_gradients(pass, gradients);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The list of gradient buckets' kernels for GPUs (docs/device-kernels.md). kernels.cu makes an
-// entry point of each line, launches.cc a row of its table, and the tests a function that runs on
-// the processor.
+// The list of gradient buckets' kernels for GPUs (docs/reference/device-kernels.md). kernels.cu
+// makes an entry point of each line, launches.cc a row of its table, and the tests a function that
+// runs on the processor.
 #pragma once
 
 #include "grad/device/pieces.h"

@@ -5,9 +5,9 @@ few other rules that a program can check.
     layers.py ROOT      prints each violation as path:line: problem and remedy; exit status 1 if any
 
 include/rondo -> base -> device -> transports -> collectives -> lib: a folder may include itself and
-the folders to its left. Inside collectives: schedules -> proof, plan, kernels -> engine, direct,
-point. Inside tools: see TOOLS. Inside transports: transport.h -> connect, host -> the transports. A room has a namespace
-with the name of its folder; public names are in rondo.
+the folders to its left. Inside transports: transport.h -> connect, host -> the transports; inside
+other folders: see ROOMS. No two rooms include each other. A room has a namespace with the name of its
+folder; public names are in rondo.
 """
 
 import pathlib
@@ -24,12 +24,18 @@ PUBLIC_AND_BASE = ["training", "grad", "bn", "tools", "python"]
 # What some of them include besides.
 ALSO = {"training": {"device"}, "grad": {"device", "training"}, "bn": {"device"}}
 PUBLIC_ONLY = ["examples"]
-COLLECTIVES = {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "engine": 2, "direct": 2, "point": 2}
+# The rooms of a folder by level: a room includes itself and lower levels. "" are the files that lie in
+# the folder itself.
+ROOMS = {
+    "collectives": {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "operation": 2, "direct": 3, "point": 3, "lanes": 4, "engine": 5},
+    "grad": {"device": 0, "": 1},
+    "bn": {"statistics": 0, "layer/kernels": 1, "layer/device": 2, "layer": 3},
+    "lib": {"metrics": 0, "wire": 0, "settings": 1, "control": 1, "rendezvous": 2, "": 3, "c": 4},
+    "tools": {"shared": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4,
+              "pairs": 5, "": 6},
+}
 # Rooms of transports that several transports share.
 SHARED_TRANSPORTS = {"connect", "host"}
-# Rooms of tools, lowest first; "" are the headers beside the commands. A command, which is a source
-# there, may include all.
-TOOLS = {"": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4, "soak": 5, "pairs": 5}
 EVERYTHING = ["tests", "bench"]
 CODE = {".h", ".cc", ".cu", ".cuh"}
 OTHER_CODE = {".py", ".sh", ".map", ".cmake"}
@@ -50,7 +56,7 @@ def folder_of(path):
 
 
 def may_use_asio(path):
-    return path.startswith(("transports/connect/", "transports/tcp/", "lib/rendezvous/", "lib/control/"))
+    return path.startswith("transports/connect/")
 
 
 def may_use_verbs(path):
@@ -74,7 +80,7 @@ def foreign_include(path, target):
     if folder_of(path) in EVERYTHING:
         return None
     if ASIO.match(target) and not may_use_asio(path):
-        return f"<{target}>: Boost.Asio stays inside transports/connect, transports/tcp, lib/rendezvous and lib/control"
+        return f"<{target}>: Boost.Asio stays inside transports/connect"
     if HWLOC.match(target) and not may_use_hwloc(path):
         return f"<{target}>: hwloc stays inside tools/ranks/bind.cc; the library needs none"
     if VERBS.match(target) and not may_use_verbs(path):
@@ -99,44 +105,42 @@ def own_include(path, target, folders):
         return None
     if there in ALSO.get(here, ()):
         return None
-    if here == there == "tools":
-        return tool_include(path, target)
-    if path.startswith("grad/device/") and there == "grad" and not target.startswith("grad/device/"):
-        return f'"{target}": grad/device is below the rest of grad'
-    if here in PUBLIC_AND_BASE:
-        return None if there in (here, "base") else f'"{target}": {here} includes <rondo/...>, base and itself only'
+    if here in PUBLIC_AND_BASE and here != there:
+        return None if there == "base" else f'"{target}": {here} includes <rondo/...>, base and itself only'
     if here == "include":
         return f'"{target}": public headers include only the standard library and rondo/'
-    if there not in ORDER or ORDER.index(there) > ORDER.index(here):
+    if here in ORDER and (there not in ORDER or ORDER.index(there) > ORDER.index(here)):
         return f'"{target}": {here} may include {", ".join(ORDER[: ORDER.index(here) + 1])} only'
     return room_include(path, target)
-
-
-def tool_include(path, target):
-    """The problem with including a header of another room of tools, or None."""
-    here, there = (name.split("/")[1] if name.count("/") > 1 else "" for name in (path, target))
-    for name, room in (path, here), (target, there):
-        if room not in TOOLS:
-            return f'"{name}": the rooms of tools are {", ".join(filter(None, TOOLS))}'
-    if here == there or (here == "" and path.endswith(".cc")) or TOOLS[there] < TOOLS[here]:
-        return None
-    return f'"{target}": the order in tools is {" <= ".join(sorted(filter(None, TOOLS), key=TOOLS.get))}'
 
 
 def room_include(path, target):
     """The problem with including a header of another room, or None."""
     here, there = room_of(path), room_of(target)
-    if here == there:
-        return None
-    if target.startswith("transports/") and there not in SHARED_TRANSPORTS | {"transports"}:
+    if here != there and target.startswith("transports/") and there not in SHARED_TRANSPORTS | {"transports"}:
         if path != "lib/transports.cc":
             return f'"{target}": concrete transports are named in lib/transports.cc only'
-    if path.startswith("transports/") and here in SHARED_TRANSPORTS and there != "transports" and target.startswith("transports/"):
+    if path.startswith("transports/") and here in SHARED_TRANSPORTS and there not in ("transports", here) and target.startswith("transports/"):
         return f'"{target}": transports/{here} may include transports/transport.h and itself only'
-    if here in COLLECTIVES and there in COLLECTIVES:
-        if COLLECTIVES[there] > COLLECTIVES[here] or COLLECTIVES[there] == COLLECTIVES[here] != 2:
-            return f'"{target}": the order is schedules -> proof, plan, kernels -> engine, direct, point'
-    return None
+    levels = ROOMS.get(folder_of(path)) if folder_of(path) == folder_of(target) else None
+    return levels and level_include(path, target, levels)
+
+
+def level_include(path, target, levels):
+    """The problem with including a header of another room of the same folder, or None."""
+    here, there = (room_within(name, levels) for name in (path, target))
+    for name, room in (path, here), (target, there):
+        if room not in levels:
+            return f'"{name}": the rooms of {folder_of(name)} are {", ".join(filter(None, levels))}'
+    if here == there or levels[there] < levels[here]:
+        return None
+    return f'"{target}": the order in {folder_of(path)} is {" <= ".join(sorted(filter(None, levels), key=levels.get))}'
+
+
+def room_within(name, levels):
+    """The room of a file inside its folder: the deepest that has a level."""
+    parts = name.split("/")[1:-1]
+    return "/".join(parts) if "/".join(parts) in levels else "".join(parts[:1])
 
 
 def room_of(path):
@@ -144,7 +148,7 @@ def room_of(path):
     parts = path.split("/")
     if parts[0] in ("include", "rondo"):
         return ""
-    nested = parts[0] in ("transports", "collectives", "lib") and len(parts) > 2
+    nested = parts[0] in ("transports", "collectives", "lib", "bn") and len(parts) > 2
     return parts[1] if nested else parts[0]
 
 
@@ -162,6 +166,21 @@ def check_includes(path, lines, folders):
 
 
 NAMESPACE = re.compile(r"^namespace (rondo[\w:]*) \{\n((?:(?:class|struct) \w+;\n)*\})?", re.MULTILINE)
+
+
+def check_pairs(files):
+    """Two rooms that include each other are one room, or miss a third. files: pairs (path, text)."""
+    first = {}  # (room, room): where the one includes the other
+    for path, text in files:
+        for number, line in enumerate(text.split("\n"), 1):
+            match = INCLUDE.match(line)
+            if not match or match.group(1) != '"':
+                continue
+            pair = path.rpartition("/")[0], match.group(2).rpartition("/")[0]
+            if pair[0] == pair[1] or first.setdefault(pair, f"{path}:{number}") != f"{path}:{number}":
+                continue
+            if back := first.get(pair[::-1]):
+                yield f"{path}:{number}: {pair[1]} includes {pair[0]} too, at {back}"
 
 
 def check_namespaces(path, text):
@@ -215,6 +234,7 @@ def check_tree(root):
         if folder_of(name) not in EVERYTHING + PUBLIC_ONLY:
             problems += check_namespaces(name, texts[-1][1])
     problems += definitions.twice(texts)
+    problems += check_pairs(texts)
     # A test program is the library, tests/support and the files of one folder.
     for folder in {name.rsplit("/", 1)[0] for name, _ in test_texts} - {"tests/support"}:
         own = [pair for pair in test_texts if pair[0].rsplit("/", 1)[0] in ("tests/support", folder)]
