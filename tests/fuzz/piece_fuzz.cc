@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "support/idle_link.h"
+#include "tests/support/idle_link.h"
 #include "transports/tcp/striped_receiver.h"
 
 using namespace rondo;
