@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "catch.h"
 #include "conformance.h"
 #include "support/wrapped_transport.h"
 #include "transports/rdma/fake_verbs.h"
@@ -18,6 +19,14 @@ namespace rondo::testing {
 
 inline std::span<std::byte> all_memory() {
   return {reinterpret_cast<std::byte*>(std::uintptr_t{1} << 12), std::size_t{1} << 47};
+}
+
+// Shows the text if it lacks the part.
+inline bool contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  const bool found = text.find(part) != std::string::npos;
+  CHECK(found);
+  return found;
 }
 
 // A transport that keeps its fabric alive: the fabric ends after the last one.
