@@ -29,19 +29,23 @@ inline bool contains(const std::string& text, const std::string& part) {
   return found;
 }
 
-// A transport that keeps its fabric alive: the fabric ends after the last one.
-class OnFabric final : public WrappedTransport {
+struct FabricKept {
+  const std::shared_ptr<FakeFabric> fabric;
+};
+
+// A transport that keeps its fabric alive: the fabric ends after the last one. So it is a base,
+// which ends after the transport.
+class OnFabric final : private FabricKept, public WrappedTransport {
  public:
   // all_registered: as if the program had registered all its memory, which the fake allows.
-  OnFabric(std::shared_ptr<FakeFabric> fabric, std::unique_ptr<transports::Transport> inner,
+  OnFabric(std::shared_ptr<FakeFabric> on, std::unique_ptr<transports::Transport> inner,
            bool all_registered)
-      : WrappedTransport(std::move(inner)), fabric_(std::move(fabric)) {
+      : FabricKept{std::move(on)}, WrappedTransport(std::move(inner)) {
     if (all_registered) registration_ = register_memory(all_memory());
   }
   void start(std::vector<transports::Blob>, std::uint64_t) override {}
 
  private:
-  const std::shared_ptr<FakeFabric> fabric_;
   std::unique_ptr<transports::Registration> registration_;
 };
 
