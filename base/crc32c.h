@@ -11,7 +11,7 @@ namespace rondo::base {
 // crc32c(b, crc32c(a)) is the checksum of a followed by b. Thread-safe.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous = 0) noexcept;
 
-// The same without the processor's CRC instruction.
+// Does the same without the processor's CRC instruction.
 std::uint32_t crc32c_by_table(std::span<const std::byte> bytes,
                               std::uint32_t previous = 0) noexcept;
 

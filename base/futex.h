@@ -36,7 +36,7 @@ inline void wake_all(WakeWord& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// The same for a word that this process may only read, and so cannot change. A sleeper that is
+// Does the same for a word that this process may only read, and so cannot change. A sleeper that is
 // about to sleep may miss it: call it again until the sleeper has done what is wanted.
 inline void wake_sleepers(const WakeWord& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

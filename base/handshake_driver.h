@@ -45,7 +45,7 @@ class HandshakeDriver {
 
   // Bytes of the message that must come next; 0: the handshake is over.
   std::size_t awaits() const noexcept;
-  // What must be sent now, valid until the next take() or refuse().
+  // Returns what must be sent now, valid until the next take() or refuse().
   std::span<const std::byte> output() const noexcept { return output_; }
   // Takes the next message. A message of another size than awaits() ends the handshake. An acceptor
   // calls `admit` once the claim has been proved. Throws what admit throws, and Error(system) when
@@ -68,8 +68,8 @@ class HandshakeDriver {
   // For an acceptor, after the first message.
   const Claim& claim() const noexcept { return acceptor_->claim(); }
   std::uint16_t version() const noexcept { return acceptor_->version(); }
-  // What protects the frames that follow. Call it after both ends have proved themselves. Throws
-  // Error(system) when OpenSSL fails.
+  // Returns what protects the frames that follow. Call it after both ends have proved themselves.
+  // Throws Error(system) when OpenSSL fails.
   Agreement agreement() const;
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> names{"off", "error", "warning", "info", "debug"};
 
-// What QuotaLog lets through: so many lines at once, then one after each pause.
+// Decides what QuotaLog lets through: so many lines at once, then one after each pause.
 constexpr int free_lines = 10;
 constexpr std::chrono::minutes pause{1};
 

@@ -29,12 +29,12 @@ bool fits_file_limit(std::size_t bytes) noexcept;
 // system is too old.
 void forbid_writing(int descriptor) noexcept;
 
-// What is wrong with a descriptor that a peer has sent; empty when nothing is. It must be sealed
-// shared memory of exactly this size. Otherwise the peer could remove pages while a rank reads
-// them.
+// Returns what is wrong with a descriptor that a peer has sent; empty when nothing is. It must be
+// sealed shared memory of exactly this size. Otherwise the peer could remove pages while a rank
+// reads them.
 std::string defect_of_memory(int descriptor, std::size_t bytes);
-// The same for memory that may grow: it must have at least this size, and must not be able to
-// shrink.
+// Returns the same for memory that may grow: it must have at least this size, and must not be able
+// to shrink.
 std::string defect_of_growing_memory(int descriptor, std::size_t bytes);
 
 // Maps shared memory for as long as the object lives. Reentrant.

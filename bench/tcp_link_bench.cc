@@ -144,7 +144,7 @@ double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, s
   return seconds_since(begin);
 }
 
-// The same pattern over the bare socket: 64 bytes and the payload in one buffer.
+// Runs the same pattern over the bare socket: 64 bytes and the payload in one buffer.
 double stream_plain(Rank& me, std::size_t bytes, std::size_t count) {
   const std::size_t frame = bytes + transports::frame_header_bytes;
   std::size_t sent = 0, received = 0;

@@ -102,7 +102,7 @@ class SharedMemory {
   SharedMemory(const Gpu& gpu, int descriptor, std::size_t bytes);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
-  // Of memory that this process has made, waits for the GPU's work, which may use it.
+  // For memory that this process has made, waits for the GPU's work, which may use it.
   ~SharedMemory();
 
   Address address() const noexcept { return address_; }

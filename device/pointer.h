@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CUDA knows of an address. Thread-safe. The GPU's context is current. Throws Error(system).
+// Asks what CUDA knows of an address. Thread-safe. The GPU's context is current. Throws
+// Error(system).
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ struct AddressRange {
 };
 AddressRange range_of(const Gpu& gpu, Address address);
 
-// What is wrong with memory that must be on this GPU and have so many bytes: "is in host memory,
-// but the layer is on GPU 0". Empty if nothing is. who: "the layer is".
+// Returns what is wrong with memory that must be on this GPU and have so many bytes: "is in host
+// memory, but the layer is on GPU 0". Empty if nothing is. who: "the layer is".
 std::string problem_of_memory(const Gpu& gpu, const void* data, std::size_t bytes,
                               std::string_view who);
 

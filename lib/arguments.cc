@@ -135,7 +135,7 @@ void check_input_scale(const Arguments& a) {
                                 "products are formed in f32"));
 }
 
-// Of this rank's block, in bytes.
+// Counts the bytes of this rank's block.
 std::size_t block_offset(const Arguments& a) {
   std::size_t elements = 0;
   for (const std::size_t count : a.counts.first(static_cast<std::size_t>(a.rank)))

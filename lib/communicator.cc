@@ -179,7 +179,7 @@ void Communicator::release_bulk(const void* owner) noexcept {
 void Communicator::abort(std::error_code why, std::string_view text) noexcept {
   state_->abort(why, text);
 }
-// What the child has are copies of the whole process, so all of them go at once.
+// The child has copies of the whole process, so all of them go at once.
 void Communicator::abandon() noexcept {
   base::leave_parent();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What operations check of buffers on GPUs, and memory there. Thread-safe.
+// Lists what operations check of buffers on GPUs, and memory there. Thread-safe.
 #pragma once
 
 #include <cstddef>

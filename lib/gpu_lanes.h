@@ -51,7 +51,7 @@ class GpuLanes {
   const std::shared_ptr<device::Gpus>& gpus() const noexcept { return gpus_; }
   // Checks that the buffers of the call lie in memory of its GPU.
   void check_buffers(const Arguments& arguments) const;
-  // The same for one buffer. name: that of the parameter, "in".
+  // Does the same for one buffer. name: that of the parameter, "in".
   void check_buffer(const CheckedCall& call, const Buffer& buffer, std::string_view name) const;
   lanes::GpuStaging& staging(int device, Priority priority, const Needs& needs);
   // These ranks, which have host windows for each other, may use memory of each other's GPUs. The
@@ -67,7 +67,7 @@ class GpuLanes {
   // Null where no ranks do.
   std::unique_ptr<transports::Registration> register_memory(int device,
                                                             std::span<std::byte> memory);
-  // The same for messages.
+  // Does the same for messages.
   point::GpuTransfers& transfers(int device, const Needs& needs);
   // After the engine's end. If copies or the program's streams do not end in settle_time, staging
   // memory is left to the end of the process, because to free it would wait for the GPU.

@@ -42,7 +42,7 @@ constexpr std::size_t rendezvous = 8;
 // rdma_device: the context, the asynchronous events and the completion channel of a device.
 // rdma_bell: an eventfd for events. rdma_link: a TCP connection for each lane of a peer.
 constexpr std::size_t rdma_device = 3, rdma_bell = 1, rdma_link = 3;
-// What the program, and the libraries under Rondo, may open beside it when the soft limit is
+// Files that the program, and the libraries under Rondo, may open beside it when the soft limit is
 // raised.
 constexpr std::size_t spare = 64;
 
@@ -89,7 +89,7 @@ std::size_t count(int number) noexcept {
   return static_cast<std::size_t>(std::max(0, number));
 }
 
-// Of the transports that set links up over tcp, when so many of them are open.
+// Counts the listening descriptors of the transports that set links up over tcp.
 std::size_t listeners(const DescriptorShape& shape, bool tcp, bool rdma) noexcept {
   return ((tcp ? 1u : 0u) + (rdma ? 1u : 0u)) * (tcp_listening + count(shape.tcp_addresses)) +
          (rdma ? count(shape.rdma_devices) * rdma_device + rdma_bell : 0);

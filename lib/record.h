@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every rank tells all others when it joins. Every rank has all records, so all ranks draw the
-// same conclusions. Thread-safe.
+// Lists what every rank tells all others when it joins. Every rank has all records, so all ranks
+// draw the same conclusions. Thread-safe.
 #pragma once
 
 #include <map>

@@ -77,8 +77,8 @@ plan::Fabric fabric_of(const SimulatedHosts& h) {
           .cores = h.cores};
 }
 
-// What ranks would measure on these hosts: the time of a frame from end to end, and the slowest
-// thing that its bytes pass.
+// Returns what ranks would measure on these hosts: the time of a frame from end to end, and the
+// slowest thing that its bytes pass.
 PlanConstants constants_of(const SimulatedHosts& h) {
   const auto link = [&](double latency_s, double bytes_per_s) {
     return PlanLinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a communicator tell each other when they split. split_message.cc has the
+// Lists what the ranks of a communicator tell each other when they split. split_message.cc has the
 // grammar. The bytes come from other ranks: every length and code is checked. Thread-safe.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a communicator owns, in the order of construction: transports, the control plane, the
+// Holds what a communicator owns, in the order of construction: transports, the control plane, the
 // engine.
 #pragma once
 

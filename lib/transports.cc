@@ -74,7 +74,7 @@ std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& pl
   return tcp::make_tcp(tcp);
 }
 
-// What the options say of devices.
+// Returns what the options say of devices.
 rdma::Options device_options(const Options& options) {
   rdma::Options rdma;
   rdma.connections = connections_of(options);

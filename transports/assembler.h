@@ -42,8 +42,8 @@ class Assembler {
   bool accepted() const noexcept { return state_ == State::payload; }
   // True for good once a header was refused, halt() was called or the sink misused the link.
   bool closed() const noexcept { return state_ == State::closed; }
-  // What the sink did wrong, a defect in this program: it left too many bytes unused, or accepted a
-  // frame that it did not announce. Empty: nothing.
+  // Returns what the sink did wrong, a defect in this program: it left too many bytes unused, or
+  // accepted a frame that it did not announce. Empty: nothing.
   std::string_view misuse() const noexcept { return misuse_; }
   bool collecting() const noexcept { return state_ == State::head; }
   // No byte of the next frame has arrived.
@@ -104,7 +104,7 @@ class Assembler {
     come_ += bytes;
     if (!placed() && bytes != 0) lend(link, slot.first(left_over_bytes_ + bytes));
   }
-  // The same for a placed frame whose bytes come out of order.
+  // Does the same for a placed frame whose bytes come out of order.
   void came(std::size_t bytes) noexcept { come_ += bytes; }
   // Takes the next bytes of the payload, at most left(), from the transport's memory. Returns how
   // many the transport may forget; 0 only when there were none.

@@ -21,7 +21,7 @@ class Stream {
   virtual ~Stream() = default;
 
   virtual Blob address() const = 0;
-  // What the two neighbours must know of this rank.
+  // Holds what the two neighbours must know of this rank.
   struct Setup {
     Blob for_left, for_right;
   };

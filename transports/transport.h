@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the engine asks of a transport. A link is a reliable ordered pipe of frames to one peer, in
-// both directions; there is one for each peer and lane (link_lanes). Nothing on the data path
-// blocks: "no room" is a return value. One thread at a time drives a transport (start, link, send,
-// progress, prepare_sleep); address() and reach() may be called before that.
+// Lists what the engine asks of a transport. A link is a reliable ordered pipe of frames to one
+// peer, in both directions; there is one for each peer and lane (link_lanes). Nothing on the data
+// path blocks: "no room" is a return value. One thread at a time drives a transport (start, link,
+// send, progress, prepare_sleep); address() and reach() may be called before that.
 //
 // A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both
 // ends know: the sender says it, and the receiver's sink says what it expects next on that link. No
@@ -87,7 +87,7 @@ class Link {
 
   int peer() const noexcept { return peer_; }
   Lane lane() const noexcept { return lane_; }
-  // Who gets what comes over this link. There is one from Transport::open() on.
+  // Takes what comes over this link. There is one from Transport::open() on.
   Sink& sink() const noexcept { return *sink_; }
   // Sends header and payload as one frame. Frames are delivered in the order of the calls. Opens
   // the connection when it is not open yet, and answers full until it is.

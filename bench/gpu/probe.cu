@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one GPU does when processes share it, without Rondo: what the design of buffers on GPUs
-// rests on. It needs the CUDA driver only.
+// Measures what one GPU does when processes share it, without Rondo: what the design of buffers on
+// GPUs rests on. It needs the CUDA driver only.
 //
 //   nvcc -std=c++20 -O3 -arch=sm_90 bench/gpu/probe.cu -o probe && ./probe [latency]
 //

@@ -22,7 +22,7 @@ class Series:
 
     group: str
     p50_us: list[float] = field(default_factory=list)
-    # What the busiest host sends for one operation and the barrier before it.
+    # Bytes that the busiest host sends for one operation and the barrier before it.
     link_bytes: list[float] = field(default_factory=list)
 
 

@@ -6,7 +6,7 @@
 //   mpirun -n RANKS mpi_messages latency,bandwidth,... 8,1024,... ITERATIONS WARMUPS WINDOW
 //
 // Rank 0 prints a line for each operation and size: "latency 8 0.31", the p50 in microseconds. Rank
-// i of the first half has rank i + RANKS / 2 as its peer, as in tools/measure/role.h.
+// i of the first half has rank i + RANKS / 2 as its peer, as in tools/measure/operation.h.
 #include <mpi.h>
 
 #include <algorithm>

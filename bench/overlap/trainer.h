@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the harness needs of a library that bench/hosts/overlap.py measures.
+// Lists what the harness needs of a library that bench/hosts/overlap.py measures.
 #pragma once
 
 #include <cstddef>

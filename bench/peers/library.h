@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the harness needs of a library that bench/peers/compare.py measures.
+// Lists what the harness needs of a library that bench/peers/compare.py measures.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
+// Holds what lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
 // counters, values, and slots. The rank writes its own area, and all ranks read it. Numbers
 // only grow; a reader compares them and never computes an address from them. protocol.h says when
 // each part may be written and read.

@@ -25,7 +25,7 @@ constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
 constexpr std::size_t least_slot_chunk = std::size_t{128} << 10,
                       least_gpu_slot_chunk = std::size_t{1} << 20, chunks_wanted = 4;
 
-// What a chunk of the call may take of a slot of that size.
+// Returns what a chunk of the call may take of a slot of that size.
 std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
                              std::size_t least) noexcept {
   if (schedules::is_blocked(s.operation)) return slot_bytes;
@@ -33,7 +33,8 @@ std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_byt
   return std::min(slot_bytes, std::max(least, bytes / chunks_wanted));
 }
 
-// The same in host memory. What all ranks of a GPU give in a chunk must fit into one carrier.
+// Returns the same in host memory. What all ranks of a GPU give in a chunk must fit into one
+// carrier.
 std::size_t host_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
                              std::size_t ranks) noexcept {
   const bool shares_carrier = s.on_gpu && base::traits_of(s.operation).gathers();
@@ -75,7 +76,7 @@ void DirectLane::begin(operation::DirectOperation& operation) {
   queue_.push(operation);
   if (next_ != nullptr) return;
   next_ = &operation;
-  // What a GPU refuses is a failure of the lane, not of the start.
+  // A refusal of a GPU is a failure of the lane, not of the start.
   if (operation.on_gpu.mover == nullptr) post_more();
 }
 
@@ -269,7 +270,7 @@ void DirectLane::map_places(const Ways& ways) {
   if (uses_gpu_slots) gpu_slots_[rank_] = mover->slots().memory();
 }
 
-// What a chunk takes where it is not the form's; else 0.
+// Returns what a chunk takes where it is not the form's; else 0.
 std::size_t DirectLane::chunk_bytes(const Ways& ways) const noexcept {
   const schedules::Signature& s = queue_.first()->signature;
   if (gpu_slot_bytes_ != 0) return slot_chunk_bytes(s, gpu_slot_bytes_, least_gpu_slot_chunk);

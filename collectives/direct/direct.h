@@ -63,7 +63,7 @@ class DirectLane {
   bool agreed() const noexcept { return queue_.first() == next_ || protocol_.agreed(); }
   // Requires !agreed(). The only rank that has not called the first operation, if there is one.
   std::optional<int> only_missing();
-  // Of all ranks but that one, this one comes first.
+  // This rank comes first of all ranks but that one.
   bool is_first_but(int rank) const noexcept {
     return rank_ == (ranks_.front() == rank ? std::size_t{1} : std::size_t{0});
   }
@@ -87,8 +87,8 @@ class DirectLane {
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
 
  private:
-  // What the protocol calls. move.cc moves bytes in host memory, which have landed when a function
-  // returns; move_on_gpu.cc starts to move those on a GPU.
+  // Lists what the protocol calls. move.cc moves bytes in host memory, which have landed when a
+  // function returns; move_on_gpu.cc starts to move those on a GPU.
   struct Bytes {
     DirectLane& lane;
     GpuMover* gpu() const noexcept { return lane.queue_.first()->on_gpu.mover; }
@@ -117,7 +117,7 @@ class DirectLane {
     }
   };
 
-  // What follows from the signature of a call and the counts of its blocks.
+  // Holds what follows from the signature of a call and the counts of its blocks.
   struct Form {
     bool serves(const operation::DirectOperation& operation) const noexcept;
 
@@ -224,7 +224,7 @@ class DirectLane {
   // About the first operation, if it has chunks:
   bool uses_windows_ = false;
   DirectPlaces own_;
-  // What windows->find() has given to the posted operation.
+  // Holds what windows->find() has given to the posted operation.
   struct Posted {
     transports::Windows* windows = nullptr;
     DirectPlaces places;

@@ -181,8 +181,8 @@ std::string GpuMover::awaited(bool posted) const {
   return {};
 }
 
-// What lands after the last look and before the function is enqueued would wake nobody, so this
-// looks again.
+// A copy that lands after the last look and before the function is enqueued would wake nobody, so
+// this looks again.
 bool GpuMover::prepare_sleep(operation::GpuMark* awaited) {
   const device::Current current(port_.gpu());
   if (awaited != nullptr) port_.watch(*awaited);

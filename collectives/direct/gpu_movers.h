@@ -30,7 +30,7 @@ class GpuMovers {
     }
     return ended;
   }
-  // Of pinned memory and slots.
+  // Counts pinned memory and slots.
   std::size_t bytes() const noexcept {
     std::size_t bytes = 0;
     for (const GpuMover* mover : all_) bytes += mover->port().bytes() + mover->slots().bytes();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a lane of direct operations has of slots in memory of one GPU. The other ranks map them, as
-// they map memory of Communicator::allocate(), so buffers that are not in windows need not go
-// through the host. Memory of a GPU is scarce, and the first calls on memory from allocate() go
+// Holds what a lane of direct operations has of slots in memory of one GPU. The other ranks map
+// them, as they map memory of Communicator::allocate(), so buffers that are not in windows need not
+// go through the host. Memory of a GPU is scarce, and the first calls on memory from allocate() go
 // through the host too: so slots are made only after a few calls that wanted them. Until all ranks
 // have made and mapped them, all ranks go through the host.
 //
@@ -50,7 +50,7 @@ class GpuSlots {
   std::byte* memory() const noexcept { return memory_.load(std::memory_order_acquire); }
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   std::size_t bytes() const noexcept { return memory() == nullptr ? 0 : whole_bytes(); }
-  // Of this rank or another.
+  // Belongs to this rank or another.
   std::size_t whole_bytes() const noexcept { return direct_slots * slot_bytes_; }
 
   // Leaves them to the end of the process: a GPU may still use them.

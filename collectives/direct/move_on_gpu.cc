@@ -188,7 +188,7 @@ void DirectLane::combine_by_kernel(const DirectPart& part, std::uint64_t chunk) 
       std::span(outs).first(count), part.count);
 }
 
-// What lies in a slot of the GPU need not cross the bus again.
+// Data that lies in a slot of the GPU need not cross the bus again.
 void DirectLane::take_own_pinned(const Taken& block, std::uint64_t chunk) {
   GpuMover& mover = *queue_.first()->on_gpu.mover;
   const DirectPart part = form_->shape.part(chunk, rank_);

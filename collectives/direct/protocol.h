@@ -23,7 +23,7 @@
 //   leave      A rank leaves when its own work is done. If any buffer was used where it lies, it
 //              waits until everybody has copied out the last chunk.
 //
-// What moves bytes may only start to do so, and the bytes land later: on a GPU, when it has done
+// A mover may only begin to move bytes, which land later: on a GPU, when it has done
 // the copy. A rank says what it has done when it has seen that it landed, never before: a counter,
 // a post whose value had to be loaded, the end of a call. So whoever sees a flag finds the bytes.
 // The steps of one kind land in the order of their chunks. The rank starts the next ones meanwhile,
@@ -38,7 +38,7 @@
 
 namespace rondo::direct {
 
-// What a rank has done with chunks.
+// Holds what a rank has done with chunks.
 enum class Counter : std::uint32_t {
   copied_in,   // its input is in its slots, or is read where it lies
   combined,    // its part of them is combined and stored; all at once where nothing is reduced
@@ -50,7 +50,7 @@ inline constexpr std::size_t counter_kinds = 3;
 enum class Ring : std::uint32_t { posts, short_values, long_values };
 inline constexpr std::size_t ring_kinds = 3;
 
-// What the rules know of a call, seen from one rank.
+// Holds what the rules know of a call, seen from one rank.
 struct CallRules {
   std::uint64_t check = 0;   // a hash of the call and its number, which agrees() compares
   std::uint64_t chunks = 0;  // if slots are used
@@ -62,7 +62,7 @@ struct CallRules {
   bool early = false;  // its input is in no window, so it goes through slots in any case
 };
 
-// What all posts together decide.
+// Holds what all posts together decide.
 struct Agreement {
   Ways ways;
   std::uint64_t chunks = 0;

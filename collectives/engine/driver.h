@@ -90,7 +90,7 @@ class Driver {
   void stop() RONDO_REQUIRES(mutex_);
   void join() RONDO_EXCLUDES(mutex_);
 
-  // What a thread waits for.
+  // Says what a thread waits for.
   struct Goal {
     const operation::Operation& operation;
     bool enqueued = false;  // Operation::enqueued() is enough
@@ -116,7 +116,7 @@ class Driver {
   void operation_enqueued() RONDO_REQUIRES(mutex_) { tell_waiters(); }
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
-  // What wakes a driver that sleeps, without the lock.
+  // Wakes a driver that sleeps, without the lock.
   operation::Bell& bell() noexcept { return bell_; }
   // To be called by a thread that stops driving while operations are pending. Another thread must
   // soon drive: a transport tells only once that something has come, and this thread was told.

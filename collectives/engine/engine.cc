@@ -197,7 +197,7 @@ bool Engine::move() {
   if (verdict_.stopped()) return moved;
   bool arrived = false;
   for (transports::Transport* transport : transports_) arrived = transport->progress() || arrived;
-  // What has arrived may have made other frames ready: they leave in the same pass.
+  // Frames that have arrived may have made other frames ready: they leave in the same pass.
   if (arrived) owners_.advance_links();
   return starter_.begin_freed() || moved || arrived;
 }

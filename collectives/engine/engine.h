@@ -65,10 +65,10 @@ class Engine final : private operation::OwnerHost, private Driven {
   // Starts the call, and never waits: if an earlier call uses its memory, it begins when that one
   // has ended. The caller owns one reference to the result. One thread at a time in a lane.
   operation::Operation* start(const schedules::Call& call);
-  // The same for a call whose buffers are on a GPU. Throws Error(system) as well, where the GPU
-  // refuses the stream.
+  // Does the same for a call whose buffers are on a GPU. Throws Error(system) as well, where the
+  // GPU refuses the stream.
   operation::Operation* start(const schedules::Call& call, const GpuCall& on_gpu);
-  // The same for messages between two ranks.
+  // Does the same for messages between two ranks.
   operation::Operation* start(const point::PointCall& call);
   operation::Operation* start(const point::PointCall& call, const GpuMessages& on_gpu);
   // For the staging of GPUs, which must outlive the engine.

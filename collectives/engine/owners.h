@@ -64,7 +64,7 @@ class Owners {
     return sinks;
   }
   bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
-  // Of one priority; those of the others run the same calls. Null: there is none.
+  // Owners of one priority; those of the others run the same calls. Null: there is none.
   const lanes::TwoLevelOwner* two_level() const noexcept {
     const auto& owner = collectives_.front().two_level;
     return owner ? &*owner : nullptr;
@@ -72,7 +72,7 @@ class Owners {
 
   // Does what can be done now in shared memory. True when anything was.
   bool advance_memory();
-  // The same on links.
+  // Does the same on links.
   bool advance_links();
   // The driver is about to sleep: see ScheduledLane and point::Point.
   bool prepare_sleep();

@@ -25,7 +25,7 @@
 
 namespace rondo::engine {
 
-// What a call needs of the GPU that its buffers are on.
+// Holds what a call needs of the GPU that its buffers are on.
 struct GpuCall {
   // One of these, of the call's lane: by the algorithm.
   lanes::GpuStaging* staging = nullptr;
@@ -38,7 +38,7 @@ struct GpuCall {
   }
 };
 
-// The same for messages.
+// Holds the same for messages.
 struct GpuMessages {
   point::GpuTransfers& transfers;
   device::StreamHandle stream = nullptr;
@@ -65,7 +65,7 @@ class Starter {
   // number.
   // on_gpu: where the call's buffers are, if they are not in host memory; the staging has a mark.
   operation::Operation& start(const schedules::Call& call, const GpuCall* on_gpu = nullptr);
-  // The same for messages between two ranks.
+  // Does the same for messages between two ranks.
   operation::Operation& start(const point::PointCall& call, const GpuMessages* on_gpu = nullptr);
   // How many calls have been started.
   std::uint64_t started() const noexcept { return started_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a driver does when a pass has moved nothing: spin, yield its core, or sleep.
+// Decides what a driver does when a pass has moved nothing: spin, yield its core, or sleep.
 // docs/reference/waiting.md gives the reasons and the measurements.
 #pragma once
 
@@ -27,8 +27,8 @@ class Waiting {
 
   // A pass has moved something: the wait is over.
   void moved() noexcept { waiting_ = false; }
-  // What to do after a pass that has moved nothing. shared: a rank that is awake was last seen on
-  // this thread's core, so it cannot run while this thread does.
+  // Returns what to do after a pass that has moved nothing. shared: a rank that is awake was last
+  // seen on this thread's core, so it cannot run while this thread does.
   Next next(base::TimePoint now, bool shared) noexcept;
   // The yield that next() wanted took this time.
   void yielded(nanoseconds time) noexcept;

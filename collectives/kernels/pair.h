@@ -28,7 +28,7 @@ class PairReduction {
   struct Value {
     const std::byte* data;
     bool input;  // one rank's input, not combined yet
-    // Of an input: its rank's factor. If it is not 1, the type is a float and the op sum or mean.
+    // An input has its rank's factor. If it is not 1, the type is a float and the op sum or mean.
     double factor = 1;
   };
   // out = first op second. last: the result holds every rank's input, so it is also finished. out
@@ -38,10 +38,10 @@ class PairReduction {
   // Finishes a value that was combined before. value.input: it is the input of the only rank.
   void finish(std::byte* out, const Value& value, std::size_t count) const noexcept;
   bool finishes() const noexcept { return rest_.needed(); }
-  // What all inputs are multiplied by when they are loaded, beside the factors of their ranks: a
+  // All inputs are multiplied by this when they are loaded, beside the factors of their ranks: a
   // power of two, at most 1.
   double input_factor() const noexcept { return load_; }
-  // What finishes a combination of such inputs.
+  // Finishes a combination of such inputs.
   const Finish& finish_of_sums() const noexcept { return rest_; }
 
  private:

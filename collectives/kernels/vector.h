@@ -81,7 +81,7 @@ struct Sum {
   }
 };
 
-// Of products of inputs and factors, which may be large.
+// Sums or means of products of inputs and factors, which may be large.
 struct SumOfProducts : Sum {
   static constexpr bool tame = false;
 };

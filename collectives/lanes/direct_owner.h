@@ -15,7 +15,7 @@
 
 namespace rondo::lanes {
 
-// What the first operation of the lane waits for, GPUs aside.
+// Says what the first operation of the lane waits for, GPUs aside.
 operation::Standing standing_of(direct::DirectLane& lane, bool wants_only);
 
 class DirectOwner final : public operation::OperationOwner {

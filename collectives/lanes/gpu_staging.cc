@@ -136,8 +136,8 @@ void GpuStaging::join(const operation::ScheduledOperation& operation, device::St
             "cuStreamWaitEvent on the stream that joins");
 }
 
-// What ends after the last look and before the function is enqueued would wake nobody, so this
-// looks again.
+// A copy that ends after the last look and before the function is enqueued would wake nobody, so
+// this looks again.
 bool GpuStaging::prepare_sleep() {
   if (idle()) return true;
   const device::Current current(port_.gpu());

@@ -57,7 +57,7 @@ class GpuStaging {
   // Makes the GPU wake the driver when it has done something that advance() waits for. False: it
   // already has.
   bool prepare_sleep();
-  // The same for the mark of an operation alone.
+  // Does the same for the mark of an operation alone.
   bool watch(operation::ScheduledOperation& operation);
   // Forgets all operations. Their copies may still be under way.
   void clear() noexcept;

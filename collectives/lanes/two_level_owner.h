@@ -11,7 +11,7 @@
 // direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
 // So the sums of later segments and calls do not wait for copies, which wait for the network.
 //
-// Of a call on GPUs (GpuInside), sums are written to the staging memory of GpuStaging, which the
+// Sums of a call on GPUs (GpuInside) are written to the staging memory of GpuStaging, which the
 // links work on, and copies are made from there. ScheduledLane ends such a call.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.

@@ -54,7 +54,7 @@ class Bell {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = ::write(event_.get(), &one, sizeof one);
   }
-  // What a sleeper passes to sleep(). It reads this before it looks for work for the last time.
+  // A sleeper passes this to sleep(). It reads this before it looks for work for the last time.
   std::uint32_t seen() const noexcept { return word_ != nullptr ? word_->load() : 0; }
   // Adds the event to what is polled.
   void add_to(WakeDescriptors& descriptors) const noexcept {

@@ -38,7 +38,7 @@ struct LaneStatus {
   std::vector<int> waiting_for;  // ranks that `current` waits for
   std::string tag = {};          // OpOptions::tag of `current`
   std::uint64_t waited_ns = 0;   // since `current` was called
-  // What `current` waits for on this rank itself: "GPU 1, which ..."; else empty.
+  // Returns what `current` waits for on this rank itself: "GPU 1, which ..."; else empty.
   std::string gpu = {};
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a lane has of one GPU: pinned host memory, queues of copies between it and the GPU, marks of
-// calls, and calls of the driver that wake this rank.
+// Holds what a lane has of one GPU: pinned host memory, queues of copies between it and the GPU,
+// marks of calls, and calls of the driver that wake this rank.
 //
 // An operation has a mark, an event of the caller's stream: what was enqueued there before the call
 // comes before the copies. A copy is enqueued only when this host has seen the mark. So a failure
@@ -41,7 +41,7 @@ struct GpuStream {
   bool operator==(const GpuStream&) const = default;
 };
 
-// Of one operation.
+// Belongs to one operation.
 struct GpuMark {
   std::size_t index = 0;
   GpuStream stream;
@@ -104,7 +104,7 @@ class GpuPort {
   void abandon() noexcept;
 
  private:
-  // What the GPU may still use when this object ends.
+  // Holds what the GPU may still use when this object ends.
   struct Parts {
     Parts(const device::Gpu& gpu, const Size& size, bool urgent);
 
@@ -113,7 +113,7 @@ class GpuPort {
     std::vector<device::Stream> watchers;
     std::vector<device::Event> marks;
   };
-  // What the driver's thread uses.
+  // Holds what the driver's thread uses.
   struct Calls {
     explicit Calls(std::shared_ptr<Waker> its_waker) noexcept : waker(std::move(its_waker)) {}
     static void wake(void* calls);

@@ -162,7 +162,7 @@ inline std::size_t Operation::kind() const noexcept {
                          : static_cast<std::size_t>(collective_count);
 }
 
-// What moves the bytes of an operation on a GPU in memory that the ranks of a host share, in each
+// Moves the bytes of an operation on a GPU in memory that the ranks of a host share, in each
 // stage of TwoLevelOwner. Null: it has no such stage, or its bytes go over links only.
 struct GpuInside {
   direct::GpuMover* sums = nullptr;
@@ -238,7 +238,7 @@ class DirectOperation final : public CollectiveOperation {
   struct OnGpu {
     direct::GpuMover* mover = nullptr;  // null: they are in host memory
     GpuMark mark;
-    // Of a part of a call: this buffer is pinned memory of this rank, which host and GPU reach.
+    // In a part of a call, this buffer is pinned memory of this rank, which host and GPU reach.
     bool in_is_pinned = false, out_is_pinned = false;
   };
   OnGpu on_gpu;

@@ -28,13 +28,13 @@ namespace rondo::operation {
 
 class Operation;
 
-// What an owner has moved, and the memory that it keeps for staging and for early messages.
+// Holds what an owner has moved, and the memory that it keeps for staging and for early messages.
 struct Traffic {
   std::uint64_t frames_sent = 0, frames_received = 0, bytes_sent = 0, bytes_received = 0;
   std::size_t staging_bytes = 0;
 };
 
-// What an operation waits for.
+// Says what an operation waits for.
 struct Awaited {
   std::vector<int> ranks;
   // Work of this rank's own GPU: "GPU 1, which has not yet done ..."; else empty.
@@ -65,11 +65,12 @@ class OperationOwner {
   virtual bool advance() = 0;
   // Forgets all operations. The communicator has failed, and the engine ends them.
   virtual void clear() noexcept = 0;
-  // What an operation of this owner waits for. wants_only: Standing::only is asked for.
+  // Returns what an operation of this owner waits for. wants_only: Standing::only is asked for.
   virtual Standing standing(const Operation& operation, bool wants_only) = 0;
   // Adds what an operation of this owner waits for.
   virtual void append_awaited(const Operation& operation, Awaited& awaited) const = 0;
-  // What to say of an operation whose time is over: "not done within 2 s: rank 0 waits for ..."
+  // Returns what to say of an operation whose time is over: "not done within 2 s: rank 0 waits for
+  // ..."
   virtual std::string late_text(const Operation& operation) const = 0;
   virtual Traffic traffic() const noexcept = 0;
 };
@@ -81,7 +82,7 @@ class LinkOwner : public OperationOwner, public transports::Sink {
               bool clean) final {
     lost(link, code, what, clean, base::Clock::now());
   }
-  // What broken() tells, at this time.
+  // Says what broken() tells, at this time.
   virtual void lost(transports::Link& link, std::error_code code, std::string_view what, bool clean,
                     base::TimePoint now) = 0;
   // When to call check(): a link that was closed in order counts as lost only after a while.

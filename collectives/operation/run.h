@@ -87,7 +87,7 @@ class Run {
   const std::byte* input_in_buffer(std::uint64_t segment, std::uint32_t slice) const noexcept {
     return in_ + input_offset(segment, slice);
   }
-  // What all inputs are multiplied by before they are combined, beside the scales of their ranks.
+  // All inputs are multiplied by this before they are combined, beside the scales of their ranks.
   double input_factor() const noexcept { return pair_.input_factor(); }
 
   bool complete() const noexcept { return progress_.complete(); }

@@ -22,13 +22,13 @@ namespace rondo::operation {
 
 class Operation;
 
-// What an operation waits for.
+// Says what an operation waits for.
 struct Standing {
   WaitCause cause = WaitCause::transfer;
   // While the cause is `ranks`: the only rank that has not called it, of those that this rank hears
   // of first-hand; -1: there are several.
   int only = -1;
-  // Of the ranks that see this, this one writes the warning.
+  // This rank writes the warning, of those that see this.
   bool warns = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an algorithm moves, as numbers: the coefficients of the planner's cost formulas
+// Counts what an algorithm moves, as numbers: the coefficients of the planner's cost formulas
 // (docs/reference/planner.md). Pure functions; tests compare them with what the checker counts.
 #pragma once
 
@@ -21,8 +21,8 @@ struct Topology {
 // cores: of the host with the most ranks.
 Topology topology_of(const schedules::Hosts& hosts, int ranks, int cores);
 
-// What crosses one kind of link, for one segment that is the whole buffer. Bytes are in units of
-// that buffer; frames and hops are counts.
+// Counts what crosses one kind of link, for one segment that is the whole buffer. Bytes are in
+// units of that buffer; frames and hops are counts.
 struct Traffic {
   // The longest path of a segment that has the machine to itself:
   double hops = 0;  // frames in a row

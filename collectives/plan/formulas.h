@@ -12,8 +12,8 @@
 
 namespace rondo::plan {
 
-// What an algorithm moves when all links are of one kind. The fields are those of Traffic and
-// Shape.
+// Counts what an algorithm moves when all links are of one kind. The fields are those of Traffic
+// and Shape.
 struct Flat {
   double slices = 1;
   double hops = 0, path_bytes = 0, path_reduce = 0, path_frames = 0;

@@ -33,7 +33,7 @@ struct Fabric {
   double frame_s = 0;     // processor time of a frame, at its sender and again at its receiver
   double byte_s = 0;      // processor time of a payload byte, likewise
   double reduce_seconds_per_byte = 0;  // processor time of a byte combined
-  // What an idle link between hosts takes at once (a token bucket).
+  // Bytes that an idle link between hosts takes at once (a token bucket).
   std::size_t burst_bytes = 0;
   // The processor handles this many bytes of a frame before the link starts and again after the
   // link is done. It handles all others while the link works.
@@ -63,9 +63,10 @@ struct SimulatedCall {
   std::uint32_t depth = 1;
 };
 
-// What is simulated. One host can stand for all where every host does the same at the same time.
-// The operation then has no root, and every host has the same schedule except for a shift. There
-// are no stragglers and no cores that hosts share. All slices then count as equally long.
+// Describes what is simulated. One host can stand for all where every host does the same at the
+// same time. The operation then has no root, and every host has the same schedule except for a
+// shift. There are no stragglers and no cores that hosts share. All slices then count as equally
+// long.
 enum class SimulatedScope : std::uint8_t { automatic, all_hosts, one_host };
 
 struct SimulationLimits {

@@ -25,7 +25,7 @@ struct PointTransfer {
   std::byte* data = nullptr;
 };
 
-// What error messages say of the operation.
+// Returns what error messages say of the operation.
 struct PointShape {
   Collective operation = Collective::send;  // a batch has send or receive here
   bool batch = false;

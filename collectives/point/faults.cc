@@ -68,7 +68,7 @@ void for_each_open(const PointPeer& peer, const operation::Operation& operation,
     look_at_all(*chain);
   for (const Parcel* p = peer.storing.first(); p != nullptr; p = p->next) look(p->twin);
   look(arriving_receive(peer));
-  // What the link has taken whole is in no chain. It may have several frames under way.
+  // A frame that the link has taken whole is in no chain. It may have several frames under way.
   for (auto frame = peer.flying.begin(); frame != peer.flying.end(); ++frame)
     if (frame->parcel != nullptr && frame->parcel->handed &&
         std::none_of(peer.flying.begin(), frame,
@@ -117,7 +117,7 @@ void Point::check(base::TimePoint now) {
   check_any(now);
 }
 
-// What a peer sent before it left or closed its link may still be read.
+// Frames that a peer sent before it left or closed its link may still be read.
 void Point::check_peer(PointPeer& peer, base::TimePoint now) {
   if (peer.pending == 0) return;
   const operation::Losses::Need need{
@@ -175,7 +175,7 @@ void Point::append_awaited(const operation::Operation& operation,
   }
 }
 
-// What the transfer waits for on this rank's own GPU; else empty.
+// Returns what the transfer waits for on this rank's own GPU; else empty.
 std::string Point::missing_of_gpu(const PointPeer& peer, const Parcel& parcel) const {
   if (waits_for_copies(parcel)) {
     return fmt::format("GPU {} has not yet copied the data of {}", gpu_of(parcel),

@@ -132,7 +132,7 @@ Parcel* GpuTransfers::take_stored() {
   return copy.parcel;
 }
 
-// What ends after the last look and before the watch would wake nobody, so this looks again.
+// A copy that ends after the last look and before the watch would wake nobody, so this looks again.
 bool GpuTransfers::prepare_sleep() {
   if (loads_.count + stores_.count == 0) return true;
   const device::Current current(port_.gpu());

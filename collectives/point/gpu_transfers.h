@@ -5,7 +5,7 @@
 // receives have slots of their own, and a receive gives its slot back as soon as the GPU has stored
 // it: so no send waits for a receive of another rank that waits for a send.
 //
-// Threads and failures: as in engine/gpu_port.h.
+// Threads and failures: as in operation/gpu_port.h.
 #pragma once
 
 #include <array>
@@ -79,7 +79,7 @@ class GpuTransfers {
   // Sends. The pieces of a parcel are loaded and sent in order. Loads this one, unless that was
   // done before, no slot is free, or the peer has its share of them.
   void load(Parcel& parcel, std::size_t offset, std::size_t bytes);
-  // The same, but leaves slots for pieces that are needed sooner.
+  // Does the same, but leaves slots for pieces that are needed sooner.
   void load_ahead(Parcel& parcel, std::size_t offset, std::size_t bytes);
   // The next piece to send, once it has been loaded; else null.
   static GpuSlot* loaded(const Parcel& parcel) noexcept;

@@ -16,7 +16,7 @@ namespace rondo::point {
 class GpuTransfers;
 
 // A send, a receive, a batch of them, or all_to_all_v. Each rank numbers its own: other ranks start
-// other messages. Threads: see engine::Operation.
+// other messages. Threads: see operation::Operation.
 class MessageOperation final : public operation::Operation {
  public:
   using Operation::Operation;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Point keeps: transfers under way, messages that no receive here has taken yet, and the state
-// of each peer. Thread-bound, as Point is; what allocates throws std::bad_alloc.
+// Holds what Point keeps: transfers under way, messages that no receive here has taken yet, and the
+// state of each peer. Thread-bound, as Point is; what allocates throws std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -115,7 +115,7 @@ struct Parcel {
   GpuTransfers* gpu = nullptr;
   std::size_t load_end = 0;   // the pieces before it are in slots, or have been sent
   base::Fifo<GpuSlot> slots;  // loaded or being loaded, oldest first
-  // Of a receive: copies to its memory that have not ended, and one more while there will be
+  // Copies of a receive to its memory that have not ended, and one more while there will be
   // others.
   std::uint32_t copies = 0;
   Parcel* twin =
@@ -183,7 +183,7 @@ struct Flight {
   GpuSlot* slot = nullptr;   // of the parcel, if the frame carries bytes from there
 };
 
-// What this rank knows of a peer, which may be itself.
+// Holds what this rank knows of a peer, which may be itself.
 struct PointPeer {
   int rank = 0;
   transports::Link* link = nullptr;
@@ -205,8 +205,8 @@ struct PointPeer {
 
   // From the peer.
   std::uint64_t messages_received = 0;
-  // Of messages that came without a grant: all, those taken by receives, and what of these the peer
-  // has been told.
+  // Counts messages that came without a grant: all, those taken by receives, and what of these the
+  // peer has been told.
   std::uint64_t cost_received = 0, cost_consumed = 0, cost_reported = 0;
   std::array<base::Fifo<Arrival>, point_buckets> arrivals;
   std::array<base::Fifo<Parcel>, point_buckets> posted;  // receives that name it, without a message

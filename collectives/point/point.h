@@ -8,7 +8,7 @@
 // Bytes of messages on GPUs go through slots of host memory (gpu_transfers.h), piece by piece; what
 // goes over links does not tell which end is on a GPU.
 //
-// Threads: thread-bound to whoever holds the engine's lock. Failures: see engine/owner.h.
+// Threads: thread-bound to whoever holds the engine's lock. Failures: see operation/owner.h.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ namespace rondo::point {
 
 std::optional<transports::Receive> Point::expected(transports::Link& link, std::size_t ahead) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
-  // What comes is known only when its header has come.
+  // The next frame is known only when its header has come.
   if (ahead != 0 || !place) return std::nullopt;
   if (place->held && !waits_for_slot(*place)) {
     place->held = false;

@@ -148,7 +148,7 @@ bool Point::send_message(PointPeer& peer) {
   return true;
 }
 
-// Of the first parcel whose next piece is in host memory.
+// Belongs to the first parcel whose next piece is in host memory.
 bool Point::send_piece(PointPeer& peer) {
   Parcel* parcel = peer.flowing.first();
   while (parcel != nullptr && !load(*parcel, parcel->offset, next_piece(*parcel)))

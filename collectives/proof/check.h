@@ -358,7 +358,7 @@ bool Check<Rules>::waits_to_send(int rank, std::uint64_t segment, std::uint32_t 
   return false;
 }
 
-// What each stuck rank waits for: the first step that is not done in its oldest segment.
+// Returns what each stuck rank waits for: the first step that is not done in its oldest segment.
 template <class Rules>
 std::string Check<Rules>::standstill() const {
   constexpr int most = 8;

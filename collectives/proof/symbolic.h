@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every slice holds on every rank while schedules run: its contributions, their expression,
-// whether the value is finished, and which ranks it proves to have begun. Part of the checker. It
-// follows one segment only, because all segments run the same steps.
+// Follows what every slice holds on every rank while schedules run: its contributions, their
+// expression, whether the value is finished, and which ranks it proves to have begun. Part of the
+// checker. It follows one segment only, because all segments run the same steps.
 #pragma once
 
 #include <cstdint>

@@ -130,7 +130,7 @@ void Program::order_links(const Schedule& schedule, FrameTables& tables) {
   };
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     peers_[i].first_receive = receives[i];
-    // What is received before the first round does not exist.
+    // Nothing is received before the first round.
     peers_[i].tells = receives[i + 1] > receives[i] && rounds[receives[i]] == 1;
     peers_[i].first_send = sends[i];
     peers_[i].receives = table(receives, i);

@@ -46,8 +46,8 @@ struct ProgramPeer {
   const FrameTable* sends = nullptr;
 };
 
-// What the ranks of one host use for their part of a two-level schedule: links, or memory that they
-// share (between_hosts() in schedules.h).
+// Says what the ranks of one host use for their part of a two-level schedule: links, or memory that
+// they share (between_hosts() in schedules.h).
 enum class Inside : std::uint8_t { links, memory };
 
 // Does not change once made, so any number of threads may read it. Only the constructors allocate

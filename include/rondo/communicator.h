@@ -182,10 +182,10 @@ class RONDO_API Communicator {
   // 10.2.0.2 (eth1)", and which interfaces are not used, with the reason. Empty for this rank
   // itself. Throws Error(invalid_argument) for a rank that does not exist.
   std::string describe_peer(int peer) const;
-  // What the planner chooses for a call: "ring over tcp, segments of 1 MiB, 4 in flight". count is
-  // that of the smaller buffer (the block of one rank); for all_gather_v and reduce_scatter_v the
-  // sum of the counts. device: of the buffers, as in Buffer. Throws Error(invalid_argument) for an
-  // operation or type that does not exist.
+  // Returns what the planner chooses for a call: "ring over tcp, segments of 1 MiB, 4 in flight".
+  // count is that of the smaller buffer (the block of one rank); for all_gather_v and
+  // reduce_scatter_v the sum of the counts. device: of the buffers, as in Buffer. Throws
+  // Error(invalid_argument) for an operation or type that does not exist.
   std::string describe(Collective operation, std::size_t count, DType type, int device = -1) const;
   // The name of the algorithm alone ("ring").
   std::string algorithm(Collective operation, std::size_t count, DType type, int device = -1) const;

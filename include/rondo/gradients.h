@@ -173,7 +173,7 @@ class RONDO_API GradientBuckets {
 
   std::size_t parameter_count() const noexcept;
   // The memory for the gradient of this parameter. Its address never changes, so a program may
-  // take the view once (SyncBatchNorm::bind_gradients).
+  // take the view once, for SyncBatchNorm::backward() too.
   Buffer gradient(std::size_t parameter) const;
   // How often the order in which buckets start has changed; begin_step() may change it once.
   // Bucket numbers change with the order, addresses do not.

@@ -12,8 +12,8 @@
 
 namespace rondo {
 
-// What Rondo sees of this machine and its environment: the output of `rondo info`. Everything is a
-// copy; nothing is kept open.
+// Says what Rondo sees of this machine and its environment: the output of `rondo info`. Everything
+// is a copy; nothing is kept open.
 
 struct TransportInfo {
   std::string name;
@@ -56,7 +56,7 @@ struct GpuInfo {
   std::string error;  // what the driver would not tell
 };
 
-// What CUDA's driver tells of this process's GPUs.
+// Says what CUDA's driver tells of this process's GPUs.
 struct GpuReport {
   std::string driver_version;  // the newest CUDA that the driver knows: "13.0"
   std::vector<GpuInfo> gpus;
@@ -76,7 +76,7 @@ struct VariableInfo {
   std::string name, value;  // of a secret only its length
 };
 
-// What connect() would make of the options and the environment, without connecting.
+// Returns what connect() would make of the options and the environment, without connecting.
 struct PlaceInfo {
   int rank = 0;
   int size = 1;
@@ -102,7 +102,7 @@ struct SystemInfo {
   std::string reduce_kernels;  // instruction set chosen for reductions: "avx512"
   std::vector<TransportInfo> transports;
   std::vector<InterfaceInfo> interfaces;
-  // What is wrong with the filters ("interface 'eth9' does not exist ...").
+  // Returns what is wrong with the filters ("interface 'eth9' does not exist ...").
   std::string interface_error;
   std::vector<RdmaPortInfo> rdma_ports;
   std::string rdma_error;  // what is wrong with the filters of RDMA devices
@@ -119,7 +119,7 @@ RONDO_API SystemInfo gather_info(const Options& options);
 // Makes no context: no memory of a GPU is used, and an exclusive GPU stays free.
 RONDO_API GpuReport gather_gpus();
 
-// What one rank of a communicator needs from its process and host: the table of
+// Says what one rank of a communicator needs from its process and host: the table of
 // docs/reference/limits.md.
 struct NeedsInfo {
   std::size_t descriptors_to_connect = 0;  // at most, before connect() returns

@@ -121,7 +121,7 @@ struct SimulationQuery {
   SimulatedStragglers stragglers;
 };
 
-// What the model says of one run.
+// Holds what the model says of one run.
 struct SimulatedRun {
   std::uint64_t segments = 1;
   double seconds = 0;                    // from the call on the first rank to the end on the last

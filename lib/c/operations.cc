@@ -50,7 +50,7 @@ int device_of(const rondo_call& call) {
   return call.device;
 }
 
-// What a rondo_call says.
+// Holds what a rondo_call says.
 struct Given {
   explicit Given(const rondo_call& call) : options(options_of(call)), device(device_of(call)) {}
   explicit Given(const rondo_call* call)

@@ -11,7 +11,7 @@
 
 namespace rondo::control {
 
-// What rank 0 knows of a rank when it looks for the cause of a missed deadline.
+// Holds what rank 0 knows of a rank when it looks for the cause of a missed deadline.
 struct Standing {
   enum class State { answered, silent, left };
   State state = State::silent;
@@ -24,7 +24,7 @@ struct Standing {
 std::optional<operation::Failure> find_disagreement(const wire::DeadlineMessage& deadline,
                                                     const std::vector<Standing>& standings);
 
-// The same for the oldest operation of this lane that any rank is in.
+// Holds the same for the oldest operation of this lane that any rank is in.
 std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
                                                            const std::vector<Standing>& standings);
 

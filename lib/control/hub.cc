@@ -285,7 +285,7 @@ class Hub final : public Control {
       const wire::DeadlineMessage& asked = inquiry_->deadline;
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
         return keep(deadline, reporter);
-      // The same question: the more serious one counts.
+      // Two reports ask one question: the more serious one counts.
       if (weight(asked) < weight(deadline))
         inquiry_->deadline = deadline, inquiry_->reporter = reporter;
       return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rank 0 puts into the rendezvous file or the program's store, one line of printable text:
+// Lists what rank 0 puts into the rendezvous file or the program's store, one line of printable
+// text:
 //
 //   announcement = "rondo 1 job=" 16 hex digits " host=" text " process=" text
 //                  " at=" address *("," address) LF

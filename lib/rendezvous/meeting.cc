@@ -22,7 +22,7 @@ namespace {
 // The text that the launcher carries: the secret, a blank, and an announcement.
 constexpr std::size_t secret_digits = 64;
 
-// Of this process. Guarded by the lock of its exchange.
+// There is one for this process. Guarded by the lock of its exchange.
 struct Carried {
   std::shared_ptr<Meeting> meeting;  // rank 0's is there before the others know it
   bool known_to_all = false;

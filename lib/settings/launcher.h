@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm say about this
+// Reads what the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm say about this
 // process.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Payloads of the frames (rendezvous/stream.h) between the other ranks and rank 0, little endian:
+// Payloads of the frames (lib/wire/stream.h) between the other ranks and rank 0, little endian:
 //
 //   text    = length:u32 bytes                 ; at most 4096, cut by the sender;
 //                                              ; control characters, and bytes that are not

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other over the connections to rank 0, while they join and afterwards. Pure
-// functions between structs and frames; messages.cc and docs/reference/wire.md have the grammar.
-// Senders cut texts to most_text_bytes.
+// Reads and writes what ranks tell each other over the connections to rank 0, while they join and
+// afterwards. Pure functions between structs and frames; messages.cc and docs/reference/wire.md
+// have the grammar. Senders cut texts to most_text_bytes.
 #pragma once
 
 #include <cstdint>

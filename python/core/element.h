@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Python calls the elements of a buffer and a reduction, and what Rondo calls them.
+// Says what Python calls the elements of a buffer and a reduction, and what Rondo calls them.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ struct Element {
 
 // Reads a format of Python's module struct, as buffers have it. null: unsigned bytes.
 Element element_of(const char* format, std::size_t item_bytes);
-// What keeps the sum (or another reduction) of such elements from having a meaning; empty if it has
-// one. The library itself refuses bit operations on floats.
+// Returns what keeps the sum (or another reduction) of such elements from having a meaning; empty
+// if it has one. The library itself refuses bit operations on floats.
 std::string_view why_not_reduced(const Element& element, rondo_op op);
 
 // These take a member of the enum in Python, or its name in lower case ("f32", "sum",

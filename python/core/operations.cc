@@ -98,13 +98,13 @@ std::size_t sum_of(const Counts& counts) {
   return sum;
 }
 
-// The same counts in elements of Rondo. Their sum fits in memory.
+// Holds the same counts in elements of Rondo. Their sum fits in memory.
 Counts in_parts(Counts counts, const Element& element) {
   for (std::size_t& count : counts) count *= element.parts;
   return counts;
 }
 
-// What the C API gets of the buffers.
+// Holds what the C API gets of the buffers.
 struct Moved {
   void* from;
   void* to;

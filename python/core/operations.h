@@ -7,7 +7,7 @@
 
 namespace rondo::python {
 
-// What Python calls rondo._core.Communicator: a Session with its operations.
+// Lists what Python calls rondo._core.Communicator: a Session with its operations.
 using Communicator = py::class_<Session, std::shared_ptr<Session>>;
 
 // Adds the operations. rondo/_communicator.py documents them.

@@ -51,7 +51,7 @@ class Batch {
   static Batch empty_like(const Batch& like) {
     return Batch(at::empty_like(like.tensor_), like.layout_);
   }
-  // The same elements where they lie as those of `like`, else a copy that does.
+  // Returns the same elements where they lie as those of `like`, else a copy that does.
   static Batch as(const at::Tensor& tensor, const Batch& like) {
     const bool same =
         like.layout_ == TensorLayout::nchw ? tensor.is_contiguous() : channels_last(tensor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What orders a call on a GPU, in torch's terms. Nothing here needs CUDA: the streams and events
+// Orders a call on a GPU, in torch's terms. Nothing here needs CUDA: the streams and events
 // are those of torch's device guard, which is there where torch has CUDA.
 #pragma once
 
@@ -57,7 +57,7 @@ class CallStream {
   std::optional<c10::Stream> stream_;
 };
 
-// What comes after all that is enqueued on the stream now. Empty without a stream.
+// Returns what comes after all that is enqueued on the stream now. Empty without a stream.
 inline std::optional<c10::Event> mark_of(const std::optional<c10::Stream>& stream) {
   if (!stream) return std::nullopt;
   c10::Event event(stream->device_type());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a forked child must not touch: the threads of its parent do not run there, and their locks
-// may be held for ever.
+// Lists what a forked child must not touch: the threads of its parent do not run there, and their
+// locks may be held for ever.
 #pragma once
 
 #include <pthread.h>

@@ -182,12 +182,12 @@ class GroupSession {
   void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
-  // What follows the operations of the group on GPUs.
+  // Holds what follows the operations of the group on GPUs.
   SideMarks& sides() noexcept { return *sides_; }
 
   Completions& completions() noexcept { return completions_; }
 
-  // What batch norm layers share.
+  // Holds what batch norm layers share.
   Norms& norms() noexcept { return norms_; }
 
   // Ends every operation with this cause, on every rank.

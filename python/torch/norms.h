@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What batch norm layers of one process group share.
+// Holds what batch norm layers of one process group share.
 #pragma once
 
 #include <rondo/batch_norm.h>

@@ -9,8 +9,8 @@
 //
 // On a GPU too the operations have ended when their results are in its memory, as the host has
 // seen. Until then the work keeps their tensors, so torch may give their memory away afterwards.
-// What comes after them is enqueued on a stream of its own, and the streams of those who wait are
-// made to wait for that. So wait() returns before the end, as soon as all is enqueued: the host
+// Work that comes after them is enqueued on a stream of its own, and the streams of those who wait
+// are made to wait for that. So wait() returns before the end, as soon as all is enqueued: the host
 // stays only for what no stream can do, which is to exchange data with other ranks.
 #pragma once
 
@@ -44,7 +44,7 @@ using Parts = std::vector<Work>;
 // Thread-safe.
 class PendingWork final : public c10d::Work {
  public:
-  // What comes after the operations, such as a copy to the caller's strides.
+  // Holds what comes after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
 
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
@@ -131,7 +131,7 @@ class PendingWork final : public c10d::Work {
     return parts_.front().source();
   }
 
-  // Who has the future may sleep on it, which drives nothing: the background thread does.
+  // The owner of the future may sleep on it, which drives nothing: the background thread does.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     bool done = false;
     {
@@ -157,7 +157,7 @@ class PendingWork final : public c10d::Work {
   }
 
  private:
-  // What the operations know of the work. It has no tensors and may outlive the work.
+  // Holds what the operations know of the work. It has no tensors and may outlive the work.
   struct Countdown {
     std::atomic<std::size_t> left{0};  // operations that run, and the start
     std::atomic<int> waiting{0};       // threads that will look when all have ended

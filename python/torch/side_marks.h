@@ -14,7 +14,7 @@
 
 namespace rondo::python {
 
-// What follows the operations of a group on GPUs: the newest mark on each stream that
+// Holds what follows the operations of a group on GPUs: the newest mark on each stream that
 // CallStream::side() has given. A work that has ended may have copies there that are still to come,
 // also when nobody has the work any more. Thread-safe.
 class SideMarks {

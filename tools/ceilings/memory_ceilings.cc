@@ -20,7 +20,7 @@ constexpr std::size_t least_bytes = 4096;
 constexpr double copy_round_seconds = 0.01;
 constexpr int rounds = 5, most_trials = 20;
 
-// The ceiling of memory traffic (traffic.h), for ranks that are all on one host. All ranks call
+// The ceiling of memory traffic (traffic_of), for ranks that are all on one host. All ranks call
 // memcpy at once, each on its own memory, and together move as many bytes as the row. So data that
 // fits into caches stays there in both. Every byte copied counts twice: loaded and stored.
 class CopyCeiling final : public Ceiling {
@@ -81,7 +81,7 @@ double CopyCeiling::measure(const Row& row) {
   return 2.0 * static_cast<double>(bytes) * communicator_.size() / best / 1e9;
 }
 
-// The ceiling of memory traffic (traffic.h) for buffers on GPUs: copies of a large memory within
+// The ceiling of memory traffic (traffic_of) for buffers on GPUs: copies of a large memory within
 // each GPU, all GPUs at once. One rank of each GPU copies while the others wait, because processes
 // take turns on a GPU. Every byte copied counts twice: loaded and stored.
 class GpuCeiling final : public Ceiling {

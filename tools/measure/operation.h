@@ -38,7 +38,7 @@ class Operation {
 
   // The round trip of one message between rank 0 and rank 1, a window of messages from rank 0 to
   // rank 1, one in each direction at once, and one from each rank of the first half to its partner
-  // in the second (role.h).
+  // in the second (Role).
   static constexpr Operation latency() noexcept { return Operation(latency_traits); }
   static constexpr Operation bandwidth() noexcept { return Operation(bandwidth_traits); }
   static constexpr Operation bibandwidth() noexcept { return Operation(bibandwidth_traits); }
@@ -97,7 +97,7 @@ constexpr double streams_of(const Operation& operation, int ranks) noexcept {
 // Bytes that all ranks together must load and store in an operation over shared memory, whatever
 // the algorithm. A copy is loaded once for each receiver, the input of a reduction once, and each
 // output is stored once. What an algorithm moves beyond that, into slots and out of them, does not
-// count. For messages between pairs it is that of one message in each stream (role.h). `bytes` is
+// count. For messages between pairs it is that of one message in each stream (Role). `bytes` is
 // the size of the larger buffer. Returns 0 for a barrier.
 double traffic_of(Operation operation, int ranks, std::uint64_t bytes, bool in_place);
 

@@ -49,10 +49,10 @@ struct Row {
   std::optional<Times> latency;     // of a message in one direction: half of its round trip
   std::vector<double> rank_p50_us;  // of each rank's own times; 0: the rank times nothing
   std::optional<Lateness> late;
-  // GB/s, from the p50 of time; of messages those of all streams together (role.h). 0 for latency.
+  // GB/s, from the p50 of time; of messages those of all streams together (Role). 0 for latency.
   double algbw = 0, busbw = 0;
   double rate = 0;     // messages per second, from the p50; 0 where it is not measured
-  double traffic = 0;  // bytes that all ranks must load and store (traffic.h)
+  double traffic = 0;  // bytes that all ranks must load and store (traffic_of)
   double ceiling = 0;  // GB/s to compare the row with; 0: not known
   CeilingOf ceiling_of = CeilingOf::none;
   std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations

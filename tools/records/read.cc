@@ -24,7 +24,8 @@
 namespace rondo::tools {
 namespace {
 
-// Finds members in logarithmic time, however many there are. Json of tools/shared/json.h does not.
+// Finds members in logarithmic time, however many there are. That of tools/records/record_file.h
+// does not.
 using Tree = nlohmann::json;
 
 // Records are less deep. A record of a hundred thousand rows has fewer values.

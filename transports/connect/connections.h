@@ -24,8 +24,8 @@
 
 namespace rondo::connect {
 
-// What Connections tells its user: a connection is ready or has failed, a reminder is due, or an
-// interface of this host is down. Every connection over that interface is lost then, and only
+// Lists what Connections tells its user: a connection is ready or has failed, a reminder is due, or
+// an interface of this host is down. Every connection over that interface is lost then, and only
 // `interface` and `what` are set.
 struct Event {
   enum class Kind { ready, failed, reminder, interface_lost } kind = Kind::ready;

@@ -18,7 +18,7 @@ namespace rondo::connect {
 
 enum class InterfaceState { up, no_carrier, down, gone };
 
-// What the kernel says about one interface.
+// Holds what the kernel says about one interface.
 struct InterfaceNews {
   std::string name;
   InterfaceState state = InterfaceState::up;

@@ -206,7 +206,7 @@ bool may_pair(const LocalAddress& one, const InterfaceFilter& filter) {
 
 namespace {
 
-// What a chosen address is used for.
+// Says what a chosen address is used for.
 std::string use_of(const LocalAddress& one, const InterfaceFilter& filter) {
   if (!may_pair(one, filter))
     return "only where routing leads over it: it is for containers, unless a filter names it";

@@ -25,9 +25,9 @@ namespace rondo::connect {
 class Listener {
  public:
   using Accepted = std::function<void(base::FileDescriptor)>;
-  // What can be done for a connection that waits while this process has no descriptor left. made:
-  // an older one that has proved nothing was closed. soon: all such are still young. none: there
-  // are no such connections.
+  // Does what can be done for a connection that waits while this process has no descriptor left.
+  // made: an older one that has proved nothing was closed. soon: all such are still young. none:
+  // there are no such connections.
   enum class Room { made, soon, none };
   using MakeRoom = std::function<Room()>;
   // Called when connections wait and a shortage of this process or system has lasted for 5 seconds,

@@ -17,7 +17,7 @@
 namespace rondo::connect {
 namespace {
 
-// What a descriptor of this process refers to: "anon_inode:[eventpoll]".
+// Returns what a descriptor of this process refers to: "anon_inode:[eventpoll]".
 std::string target_of(const std::string& number) {
   std::array<char, 64> text{};
   const ssize_t count = ::readlink(("/proc/self/fd/" + number).c_str(), text.data(), text.size());
@@ -40,7 +40,7 @@ std::optional<Target> read_target(const std::string& line) {
   return target;
 }
 
-// What an epoll watches.
+// Says what an epoll watches.
 std::vector<Target> targets_of(const std::string& epoll) {
   std::ifstream file("/proc/self/fdinfo/" + epoll);
   std::vector<Target> targets;

@@ -7,7 +7,8 @@
 
 namespace rondo::connect {
 
-// What the kernel says of a TCP connection (TCP_INFO). What an older kernel does not say is 0.
+// Holds what the kernel says of a TCP connection (TCP_INFO). What an older kernel does not say is
+// 0.
 struct TcpState {
   std::chrono::microseconds round_trip{};
   std::chrono::microseconds least_round_trip{};

@@ -194,8 +194,8 @@ void Exports::withdraw(const Live& live) noexcept {
   table_.withdraw(live.place, live.uses != 0);
 }
 
-// What the table shows of registered memory. Where there is no memory to remember it, close() does
-// not wait for the others.
+// Returns what the table shows of registered memory. Where there is no memory to remember it,
+// close() does not wait for the others.
 Exports::Lives Exports::withdraw_registered() noexcept {
   Lives withdrawn;
   for (std::shared_ptr<Live>& live : slots_) {
@@ -228,7 +228,7 @@ void Exports::complain(const Live& live, std::uint64_t holders) const noexcept {
   }
 }
 
-// Of both.
+// Counts both.
 
 // Shows memory to the others, while there is room. Under the lock. False: there is none for the
 // first time.

@@ -117,7 +117,7 @@ class Imports {
     }
   };
   using ByKey = std::map<Key, Import>;
-  // What this rank has seen of the registrations of another one.
+  // Holds what this rank has seen of the registrations of another one.
   struct Seen {
     std::uint32_t registrations = 0;
     base::TimePoint next_try = base::TimePoint::max();  // of what could not be opened

@@ -19,7 +19,7 @@ namespace rondo::cuda_ipc {
 // thread-safe, and await_released() sleeps. Nothing fails but the constructor.
 class OwnTable {
  public:
-  // What an entry says beside its generation.
+  // Holds what an entry says beside its generation.
   struct Shown {
     std::uint64_t bytes = 0;
     device::Uuid gpu{};

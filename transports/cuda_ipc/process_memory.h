@@ -26,7 +26,7 @@ struct ProcessMemory {
   device::Ordinal ordinal = 0;    // of its GPU
   std::span<Table* const> ranks;  // of its communicator, as it sees them; valid until it is removed
 };
-// Who looks for memory: the owner's rank, and the place and the identity of this rank.
+// Says who looks for memory: the owner's rank, and the place and the identity of this rank.
 struct Importer {
   int owner = 0;
   std::size_t place = 0;

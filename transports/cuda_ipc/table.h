@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank shows to the others of its host about memory of GPUs, at the end of its area
+// Holds what a rank shows to the others of its host about memory of GPUs, at the end of its area
 // (Windows::area()). It alone writes its table. What others say there is not trusted: numbers are
 // compared, or checked by CUDA's driver.
 #pragma once
@@ -23,7 +23,7 @@ inline constexpr std::size_t most_ranks = 64;
 struct ExportEntry {
   std::atomic<std::uint64_t> bytes;
   std::array<std::atomic<std::uint64_t>, 2> gpu;  // its UUID
-  // Of registered memory: its name in this process (ProcessMemory), and its handle. 0: it was
+  // For registered memory: its name in this process (ProcessMemory), and its handle. 0: it was
   // allocated, and a descriptor comes.
   std::atomic<std::uint64_t> name;
   std::array<std::atomic<std::uint64_t>, sizeof(device::IpcMemoryHandle) / 8> handle;

@@ -9,7 +9,7 @@
 
 namespace rondo::mem {
 
-// What the faults of one directed link are drawn with: a throw is a pure function of (seed, link,
+// Draws the faults of one directed link: a throw is a pure function of (seed, link,
 // purpose, index), so it does not matter when or how often it is asked for.
 class MemDice {
  public:

@@ -7,7 +7,7 @@
 namespace rondo::mem {
 
 namespace {
-// What one link may deliver in one progress call, so that no link starves another.
+// Bounds what one link may deliver in one progress call, so that no link starves another.
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
 }  // namespace
 

@@ -40,7 +40,7 @@ class MemIncoming {
   bool at_boundary() const noexcept { return frames_.at_boundary(); }
   // The sink has to act before any more is read.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
-  // What this program has done wrong, for the message; empty: nothing.
+  // Returns what this program has done wrong, for the message; empty: nothing.
   std::string_view misuse() const noexcept {
     return broken_promise_ ? "a frame was not taken where its memory had been announced"
                            : frames_.misuse();

@@ -15,9 +15,9 @@
 
 namespace rondo::mem {
 
-// What goes wrong. Delays, stalls and pieces are drawn for each directed link from a random stream
-// of its own, indexed by the number of the frame or the position of the byte and never by time: a
-// seed repeats as far as threads do.
+// Lists what goes wrong. Delays, stalls and pieces are drawn for each directed link from a random
+// stream of its own, indexed by the number of the frame or the position of the byte and never by
+// time: a seed repeats as far as threads do.
 struct MemFaults {
   // Bytes that a link holds in each direction, from 1: less than a frame makes every frame queue
   // and trickle.

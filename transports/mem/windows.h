@@ -33,7 +33,7 @@ class ZeroPages {
   std::span<std::byte> bytes_;
 };
 
-// Of the whole fabric: the areas, and what has been allocated and not yet freed. Reentrant.
+// Holds, for the whole fabric, the areas and what has been allocated and not yet freed. Reentrant.
 class MemWindowTable {
  public:
   explicit MemWindowTable(int size);

@@ -10,7 +10,7 @@
 
 namespace rondo::rdma {
 
-// What communicators that were split from one another share. Thread-safe.
+// Holds what communicators that were split from one another share. Thread-safe.
 struct Context {
   explicit Context(std::shared_ptr<Devices> all) : devices(std::move(all)), events(devices) {}
 

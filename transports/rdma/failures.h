@@ -9,10 +9,10 @@
 
 namespace rondo::rdma {
 
-// What a completion with an error means: cause, both ends, and what to try.
+// Returns what a completion with an error means: cause, both ends, and what to try.
 std::string describe_failure(const ibv_wc& completion, const Path& path);
 
-// What an event of a device or port means; empty when it is no failure.
+// Returns what an event of a device or port means; empty when it is no failure.
 std::string describe_event(ibv_event_type type);
 
 }  // namespace rondo::rdma

@@ -27,7 +27,7 @@ namespace rondo::rdma {
 // end says bye first. Thread-bound (the driver of the transport), without locks.
 class RdmaLink final : public transports::Link {
  public:
-  // What a link asks of its transport.
+  // Lists what a link asks of its transport.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -122,7 +122,7 @@ class RdmaLink final : public transports::Link {
   std::optional<std::string> told_;  // the peer has told why it ends the link
   bool flushed_work_ = false;        // a work request was flushed, and no cause is known yet
   std::uint64_t arrived_ = 0;        // pieces
-  // What came before the end has been taken once Owner::drains() is this.
+  // All that came before the end has been taken once Owner::drains() is this.
   std::optional<std::uint64_t> due_;
   const unsigned generation_ = base::process_generation();
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process sees of the RDMA devices of its machine, before it has peers.
+// Finds what a process sees of the RDMA devices of its machine, before it has peers.
 #include <fmt/format.h>
 
 #include <algorithm>

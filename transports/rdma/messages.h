@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two ends of a link tell each other: over its TCP connection, to set the link up and to
-// end it; over its queue pairs, the credits and grants of a receiver, and what a piece is.
+// Says what the two ends of a link tell each other: over its TCP connection, to set the link up and
+// to end it; over its queue pairs, the credits and grants of a receiver, and what a piece is.
 #pragma once
 
 #include <array>

@@ -18,7 +18,8 @@ namespace {
 // A request that uses no memory of the pool and ends no frame needs no completion of its own. Every
 // so many one is asked for, or the send queue would fill up.
 constexpr std::uint32_t most_unsignalled = 16;
-// What a queue pair is asked to copy at once, from the most on. Devices refuse what is too much.
+// Lists what a queue pair is asked to copy at once, from the most on. Devices refuse what is too
+// much.
 constexpr std::array<std::uint32_t, 5> inline_sizes = {512, 256, 192, 128, 0};
 constexpr std::uint8_t receiver_not_ready_timer = 12;    // 0.64 ms
 constexpr std::uint8_t receiver_not_ready_attempts = 6;  // 7 would mean "for ever"

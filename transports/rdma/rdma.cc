@@ -232,7 +232,7 @@ void Rdma::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   connections_.start(std::move(peers), job);
 }
 
-// The same on both ends: the lower rank's ports give the order.
+// Both ends do the same: the lower rank's ports give the order.
 std::vector<PortPair> Rdma::pairs(int peer) const {
   const auto& theirs = peers_.at(static_cast<std::size_t>(peer));
   if (!theirs) return {};
@@ -433,7 +433,7 @@ bool Rdma::prepare_sleep() {
   return std::ranges::none_of(active_, [](RdmaLink* link) { return link->ready(); });
 }
 
-// What was sent must have arrived when the peers hear bye.
+// All that was sent must have arrived when the peers hear bye.
 void Rdma::flush_links(base::TimePoint until) {
   for (RdmaLink* const link : active_) link->flush();
   const auto all_flushed = [&] {

@@ -36,7 +36,7 @@ class Shared {
   // Opens the devices that libibverbs shows. Throws Error(invalid_argument) for a filter that is
   // malformed or matches nothing.
   explicit Shared(const Options& options);
-  // The same with these verbs.
+  // Does the same with these verbs.
   Shared(const Options& options, std::shared_ptr<Verbs> verbs);
   ~Shared();
   Shared(const Shared&) = delete;
@@ -60,8 +60,8 @@ class Shared {
 // nobody, and reach() says why. Throws as tcp::make_tcp().
 std::unique_ptr<transports::Transport> make_rdma(const Options& options, const Shared& shared);
 
-// What the devices of these options move without Rondo. Throws Error(system) where `shared` has an
-// obstacle, or when the system refuses what it needs.
+// Returns what the devices of these options move without Rondo. Throws Error(system) where `shared`
+// has an obstacle, or when the system refuses what it needs.
 std::unique_ptr<transports::Stream> make_stream(const Options& options, const Shared& shared);
 
 // Counts the RDMA devices that the kernel lists, at most most_devices; opens none. A rank may be

@@ -50,7 +50,8 @@ class MemoryRegion {
 
 // "; this process may lock 8 MiB of memory ...", with the remedy; empty when there is no limit.
 std::string describe_lock_limit();
-// What the system said when it refused to register `bytes` bytes, with the limit and the remedy.
+// Returns what the system said when it refused to register `bytes` bytes, with the limit and the
+// remedy.
 std::string describe_refusal(int error, std::size_t bytes);
 
 // The program's registered memory. Communicators that were split from one another share it.

@@ -35,7 +35,7 @@ bool may_lock_all() {
   return ::geteuid() == 0;
 }
 
-// What this process may lock; no value: as much as it likes.
+// Returns what this process may lock; no value: as much as it likes.
 std::optional<std::uint64_t> lockable_bytes() {
   rlimit limit{};
   if (may_lock_all() || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)

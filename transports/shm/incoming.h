@@ -50,7 +50,7 @@ class ShmIncoming {
   }
   // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
-  // What is wrong with the place of a frame. Empty: nothing.
+  // Returns what is wrong with the place of a frame. Empty: nothing.
   std::string_view bad_place() const noexcept { return bad_place_; }
   std::string_view misuse() const noexcept { return frames_.misuse(); }
 

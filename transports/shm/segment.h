@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank shows to the others of its host. Written by its owner alone; the others map it
+// Holds what a rank shows to the others of its host. Written by its owner alone; the others map it
 // without the right to write.
 //   segment = head pair*ranks area ring*(3*ranks)        ; ranks: those of this host, in order
 // Each pair is for one other rank: how much has been put into the rings for it (one for each lane),

@@ -47,7 +47,7 @@ base::FileDescriptor checked(int descriptor, const char* call) {
   return base::FileDescriptor(descriptor);
 }
 
-// What a peer has sent.
+// Holds what a peer has sent.
 struct Received {
   base::Mapping segment;
   Bell bell;

@@ -95,7 +95,8 @@ bool SoleLink::progress(bool direct) {
   const auto& end = receiver_.end();
   const int error = sender_.error();
   const bool closed_before = error == EPIPE;  // in order
-  // What the peer sent before it closed must still be read, so a failure to send waits for that.
+  // Frames that the peer sent before it closed must still be read, so a failure to send waits for
+  // that.
   if (!end && (error == 0 || closed_before || moved)) return moved;
   // The system reports an error once. If sending has met it, the receiving half sees only a clean
   // end.

@@ -178,7 +178,8 @@ bool StripedLink::progress(bool direct) {
   const auto& failure = sender_.failure();
   const bool closed_before = failure && failure->error == EPIPE;
   if (!end && !reminder_asked_ && doubtful()) watch_doubtful();
-  // What the peer sent before it closed must still be read, so a failure to send waits for that.
+  // Frames that the peer sent before it closed must still be read, so a failure to send waits for
+  // that.
   if (!end && (!failure || closed_before || moved)) return moved;
   // The system reports an error once. If sending has met it, the receiving half sees only a clean
   // end.

@@ -19,8 +19,8 @@ class Watched {
   virtual void flag(std::uint32_t events) noexcept = 0;
 };
 
-// What the transport asks of its links, of one connection or of several. Thread-bound (the driver
-// of the transport), without locks.
+// Lists what the transport asks of its links, of one connection or of several. Thread-bound (the
+// driver of the transport), without locks.
 class TcpLink : public transports::Link {
  public:
   using Link::Link;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernels for GPUs are given. launch.h fills it in.
+// Holds what the kernels for GPUs are given. launch.h fills it in.
 #pragma once
 
 #include <cstddef>
