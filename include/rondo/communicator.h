@@ -129,9 +129,8 @@ class RONDO_API Attachment {
 //
 // Every rank must call each operation with the same count (or counts), type, op, root and scale
 // (input scales may differ). If they differ, every rank gets Error(mismatch), which names both
-// calls. If ranks give a call
-// different priorities, they wait for each other until the deadline. An operation is done on a rank
-// only when all ranks have called it.
+// calls. If ranks give a call different priorities, they wait for each other until the deadline. An
+// operation is done on a rank only when all ranks have called it.
 //
 // Starting an operation never waits. Operations of one priority begin in the order in which they
 // were started, and overlap in time. An operation begins only when no earlier collective writes its
