@@ -28,8 +28,8 @@ namespace rondo::grad {
 // Locks: none of its own, and none is held while a callback runs.
 // Failure: finish() throws what a collective throws, Error(mismatch) when ranks differ, or
 // Error(corrupt) when rank 0 sends something that is not an order; then the gradients cannot be
-// trusted. What on_bucket throws does not end the step: the other ranks wait
-// for this one's part.
+// trusted. What on_bucket throws does not end the step: the other ranks wait for
+// this one's part.
 class Finisher {
  public:
   using Clock = Collector::Clock;

@@ -54,7 +54,7 @@ struct Setup {
   }
   // The bytes of a bucket that travel: the gradients themselves, or their copy in the wire type.
   Buffer travelling(std::size_t bucket) const noexcept;
-  // Where those have what belongs to byte `offset` of the arena.
+  // The place in these bytes of what belongs to byte `offset` of the arena.
   std::byte* travelling_at(std::size_t arena, std::size_t offset) const noexcept;
   // For every operation of these buckets: deadline, tag, and this setup as the owner of the bulk
   // lane.

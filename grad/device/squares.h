@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels of norms: sums of squares in the order of arithmetic.h. A block of threads makes
-// one sum: a group of eight threads adds up the rows of a group, a thread each lane.
+// one sum. Eight of its threads add up the rows of one group, each thread one lane.
 #pragma once
 
 #include <cstddef>

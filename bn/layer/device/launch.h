@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names the kernels of a pass, and cuts activations into blocks. The cut
-// depends on shape, type and alignment alone, so a run gives the same bits each time. Thread-safe;
-// nothing here fails or calls CUDA.
+// Names the kernels of a pass, and cuts activations into blocks. The cut depends on
+// shape, type and alignment alone, so a run gives the same bits each time. Thread-safe; nothing
+// here fails or calls CUDA.
 #pragma once
 
 #include <cstddef>

@@ -13,9 +13,9 @@
 
 namespace rondo::layer {
 
-// The arrays of a layer on a GPU, and the launches of kernels that use them. It
-// enqueues on a stream and waits for no kernel. Every call that enqueues comes in the life of an
-// Enqueuing. Thread-bound. Throws Error(system).
+// The arrays of a layer on a GPU, and the launches of kernels that use them. It enqueues on
+// a stream and waits for no kernel. Every call that enqueues comes in the life of an Enqueuing.
+// Thread-bound. Throws Error(system).
 class GpuWork {
  public:
   // Orders what is enqueued in its life behind earlier work on the layer's memory and on a record,
