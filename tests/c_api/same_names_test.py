@@ -18,7 +18,7 @@ STRUCTS = {
     "Statistics": ("rondo_statistics", {"waited": {f"waited_{cause}_ns" for cause in ("ranks", "transfer", "gpu", "messages")}},
                    {"late_ranks"}),
 }
-# Of C alone: the size, and where a buffer of C++ says it itself.
+# Members of C alone: the size, and where a buffer of C++ says it itself.
 ONLY_IN_C = {"bytes", "has_device", "device"}
 
 

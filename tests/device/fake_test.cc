@@ -237,7 +237,7 @@ TEST_CASE("fake: calls fail when tests ask for it") {
   one.fake.clear();
   CHECK(event.record(stream.get()) == success);
 
-  // What releases something does so all the same.
+  // Calls that release something do so all the same.
   EventHandle handle = nullptr;
   REQUIRE(one.driver.event_create(&handle, 2) == success);
   const long alive = one.fake.alive(rondo_fake_events);

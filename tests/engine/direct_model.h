@@ -85,7 +85,7 @@ struct Scenario {
   bool late = false;  // bytes land at any time after they were started
 };
 
-// What lies in a part of a slot.
+// Says what lies in a part of a slot.
 struct Tag {
   std::uint8_t call = 0;  // from 1; 0: nothing
   std::uint8_t chunk = 0;
@@ -132,7 +132,7 @@ struct ModelArea {
   ModelArea() { in.fill(0xff); }
 };
 
-// What a rank has given its GPU to do, and what is done. Calls count from 1.
+// Holds what a rank has given its GPU to do, and what is done. Calls count from 1.
 struct ModelGpu {
   std::uint8_t call = 0;  // whose chunks these are
   direct::Ways ways;
@@ -155,7 +155,7 @@ class Actor {
   Actor(const Scenario& scenario, World& world, std::size_t rank, ModelRank& self, bool unbounded)
       : scenario_(scenario), world_(world), rank_(rank), self_(self), unbounded_(unbounded) {}
 
-  // What the rank saw or did that it must not, or null.
+  // Says what the rank saw or did that it must not, or null.
   const char* violation() const noexcept { return violation_; }
   // Whether the rank can begin that run now.
   bool can(Run run) const;
@@ -233,7 +233,7 @@ class Actor {
     const bool on_gpu = on_gpu_ ? gpu().in_gpu_slots : self_.in_gpu_slots;
     return (on_gpu ? area.gpu_slots : area.slots)[(base() + chunk) % scenario_.slots][part];
   }
-  // Of the step that is done: on a GPU it may be one of an earlier time.
+  // Belongs to the step that is done: on a GPU it may be one of an earlier time.
   std::uint64_t base() const noexcept { return on_gpu_ ? gpu().base : self_.protocol.base(); }
   const direct::Ways& ways() const noexcept { return on_gpu_ ? gpu().ways : self_.protocol.ways(); }
   void check(bool holds, const char* otherwise) noexcept {
@@ -284,7 +284,7 @@ class Actor {
     const ModelRank& other = world_.ranks[rank];
     return other.calls == self_.calls && other.posted > other.calls;
   }
-  // What copy_in(), combine() and copy_out() do, now or on the GPU.
+  // Says what copy_in(), combine() and copy_out() do, now or on the GPU.
   void do_step(direct::Counter kind, std::uint64_t chunk);
   void start(direct::Counter kind, std::uint64_t chunk);
   void do_copy_in(std::uint64_t chunk);

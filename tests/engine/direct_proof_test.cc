@@ -353,7 +353,7 @@ TEST_CASE("more chunks than slots keep the protocol with three ranks") {
   CHECK(proof.states("3 ranks, 2 slots") > 100'000);
 }
 
-// What the ranks start lands at any later time, as on a GPU.
+// Steps that the ranks start land at any later time, as on a GPU.
 TEST_CASE("ranks keep the protocol of direct algorithms whenever bytes land") {
   Proof proof;
   for (const Collective operation : with_chunks)

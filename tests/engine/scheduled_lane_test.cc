@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a lane gives to its links. The test plays the link and the peer.
+// Checks what a lane gives to its links. The test plays the link and the peer.
 #include "collectives/lanes/scheduled_lane.h"
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Watch counts for the looks and events that it is given. The test plays the owner.
+// Checks what a Watch counts for the looks and events that it is given. The test plays the owner.
 #include "collectives/operation/watch.h"
 
 #include <memory>

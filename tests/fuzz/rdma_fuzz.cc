@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer says about an rdma link: its address, its messages over TCP, and its messages and
-// marks over a queue pair. The first byte chooses. What decodes must encode to the same bytes.
+// Decodes what a peer says about an rdma link: its address, its messages over TCP, and its messages
+// and marks over a queue pair. The first byte chooses. What decodes must encode to the same bytes.
 #include <algorithm>
 #include <array>
 #include <cstdint>

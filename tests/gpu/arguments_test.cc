@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call says at once of buffers and streams that it cannot use.
+// Checks what a call says at once of buffers and streams that it cannot use.
 #include "catch.h"
 #include "gpu/gpu_ranks.h"
 

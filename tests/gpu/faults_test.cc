@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What Rondo calls while an operation runs, and when it makes staging memory. Not cuCtxPushCurrent:
-// without it nothing can be freed.
+// Says what Rondo calls while an operation runs, and when it makes staging memory. Not
+// cuCtxPushCurrent: without it nothing can be freed.
 constexpr const char* functions[] = {
     "cuMemcpyDtoHAsync",   "cuMemcpyHtoDAsync",      "cuEventRecord",
     "cuEventQuery",        "cuStreamWaitEvent",      "cuLaunchHostFunc",
@@ -129,7 +129,7 @@ class Calls {
       exchanges_.push_back(std::make_unique<Exchange>(c, on, count));
   }
 
-  // What a start throws leaves the communicator unharmed: the others wait for this rank.
+  // An exception of a start leaves the communicator unharmed: the others wait for this rank.
   void run(std::string& message) {
     try {
       for (const auto& trial : trials_) trial->start(c_);

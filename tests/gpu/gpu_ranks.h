@@ -23,7 +23,7 @@ namespace rondo::testing {
 // For operations of which some reach it. Others end within it, also on a machine with other work.
 inline constexpr std::chrono::milliseconds short_deadline{under_tsan ? 5000 : 1500};
 
-// What a rank uses: its GPU, and copies to and from it.
+// Says what a rank uses: its GPU, and copies to and from it.
 struct OnGpu {
   explicit OnGpu(int ordinal) : copier(gpus.gpu(ordinal)) {}
   const device::Gpu& gpu() const noexcept { return copier.gpu(); }
@@ -141,7 +141,7 @@ inline void run_on_gpus(const Setup& setup, std::string_view what,
   });
 }
 
-// The same. Returns every rank's message; empty where it threw none.
+// Does the same. Returns every rank's message; empty where it threw none.
 inline std::vector<std::string> messages_of(
     const Setup& setup, const std::function<void(Communicator&, OnGpu&)>& function) {
   std::vector<std::string> messages(static_cast<std::size_t>(setup.size));

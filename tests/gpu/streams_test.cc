@@ -258,7 +258,7 @@ TEST_CASE("a rank that sleeps wakes when its GPU goes on") {
         std::fill_n(input.data(), 1000, 1.0F);
         if (c.rank() == 1) fake.hold(stream.get());
         input.to_gpu(values, stream);
-        // Of the receiver of a broadcast only the store waits for the stream.
+        // On the receiver of a broadcast only the store waits for the stream.
         const OpOptions options{.stream = stream.get()};
         const Work work =
             round % 2 == 0 ? c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, options)

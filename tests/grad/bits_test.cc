@@ -26,7 +26,7 @@ struct Form {
   bool forwards = false;  // not the order of the first layout
 };
 
-// What a rank does in a step.
+// Says what a rank does in a step.
 struct StepPlan {
   double weight = 1;
   bool local = false;

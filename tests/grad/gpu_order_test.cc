@@ -360,7 +360,7 @@ TEST_CASE("copies of local steps on a GPU come after all that uses the view, and
     }
     settle(on, rank.a);
     expect(rank.is(rank.view(0), 0), "zeroing came before the copy");
-    // What comes behind finish() with a stream may write to the gradient that was given.
+    // Work that comes behind finish() with a stream may write to the gradient that was given.
     fake.hold(rank.a.get());
     {
       const LaterGo go(fake, rank.a, 20ms);

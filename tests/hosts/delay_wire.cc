@@ -77,7 +77,7 @@ class Direction {
   void give() {
     const auto now = Clock::now();
     while (!under_way_.empty() && under_way_.front().due <= now) {
-      // What the other interface does not take is lost.
+      // Bytes that the other interface does not take are lost.
       [[maybe_unused]] const ssize_t bytes =
           ::write(to_, under_way_.front().bytes.data(), under_way_.front().bytes.size());
       spare_.push_back(std::move(under_way_.front().bytes));

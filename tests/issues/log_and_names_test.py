@@ -36,7 +36,7 @@ class Names(unittest.TestCase):
                                         "Unset it (env -u RONDO_RANK -u RONDO_SIZE) if it is left over\n")
         everything = rondo("info", RONDO_RANK="1", RONDO_SIZE="4", RONDO_RENDEZVOUS="tcp://127.0.0.1:1", **launcher)
         self.assertIn("RONDO_SIZE=4 is used, although Open MPI says 2 ranks", everything.stderr)
-        # The same rank twice, or rondo run inside another launcher, is no mistake.
+        # A rank that is named twice alike, or rondo run inside another launcher, is no mistake.
         self.assertEqual(rondo("info", RONDO_RANK="1", **launcher).stderr, "")
         self.assertEqual(rondo("info", RONDO_RANK="0", RONDO_SIZE="1", RONDO_LOCAL_RANK="0", **launcher).stderr, "")
 

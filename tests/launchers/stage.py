@@ -33,7 +33,7 @@ RATE = "1gbit"
 MARK = "RONDO_TEST_LAUNCH"
 INSIDE = "RONDO_TEST_STAGE"
 SECRETS = "/run/secrets"
-# What a rank is called by those that start it. The first that is set counts.
+# Says what a rank is called by those that start it. The first that is set counts.
 RANKS = ["RONDO_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"]
 
 

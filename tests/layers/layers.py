@@ -21,7 +21,7 @@ import suites  # noqa: E402
 
 ORDER = ["include", "base", "device", "transports", "collectives", "lib"]
 PUBLIC_AND_BASE = ["training", "grad", "bn", "tools", "python"]
-# What some of them include besides.
+# Says what some of them include besides.
 ALSO = {"training": {"device"}, "grad": {"device", "training"}, "bn": {"device"}}
 PUBLIC_ONLY = ["examples"]
 # The rooms of a folder by level: a room includes itself and lower levels. "" are the files that lie in

@@ -76,7 +76,7 @@ inline constexpr const char* known[] = {"RONDO_RANK",
                                         "SLURM_NODEID",
                                         "XDG_RUNTIME_DIR"};
 
-// Of the variables that matter, sets exactly these, until the object is destroyed.
+// Sets exactly these of the variables that matter, until the object is destroyed.
 class Environment {
  public:
   Environment(std::initializer_list<std::pair<const char*, const char*>> variables) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a transfer waits for, and when it counts as moving. The test plays the link and the peer,
-// frame by frame.
+// Checks what a transfer waits for, and when it counts as moving. The test plays the link and the
+// peer, frame by frame.
 #include <string>
 #include <vector>
 

@@ -11,8 +11,8 @@
 
 namespace rondo::testing {
 
-// What a seed determines: the communicator, the faults of its network, and the calls that every
-// rank makes.
+// Says what a seed determines: the communicator, the faults of its network, and the calls that
+// every rank makes.
 struct Scenario {
   enum class Kind {
     slow,

@@ -30,8 +30,8 @@ namespace rondo::testing {
 
 using RelayBytes = std::vector<std::byte>;
 
-// What the relay changes. In one direction of every connection it holds back `bytes` bytes from
-// offset `from` on. When all have arrived it forwards the result of `change`.
+// Says what the relay changes. In one direction of every connection it holds back `bytes` bytes
+// from offset `from` on. When all have arrived it forwards the result of `change`.
 struct Attack {
   bool towards_target = true;
   std::size_t from = 0, bytes = 0;

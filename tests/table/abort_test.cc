@@ -12,7 +12,7 @@
 namespace rondo::testing {
 namespace {
 
-// What wait() throws, from "rank N called abort" on; all of it if that is not there.
+// Says what wait() throws, from "rank N called abort" on; all of it if that is not there.
 std::string cause_of(Communicator& c) {
   try {
     c.barrier().wait();

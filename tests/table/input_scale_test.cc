@@ -175,7 +175,7 @@ class ScalingCaller {
       });
     }
   }
-  // Of a sum, relative to the sum of magnitudes: one rounding for each product and addition.
+  // For a sum, relative to the sum of magnitudes: one rounding for each product and addition.
   double error(DType type) const {
     const int digits = type == DType::f64   ? 53
                        : type == DType::f32 ? 24

@@ -129,7 +129,7 @@ class Bench(unittest.TestCase):
         self.assertGreater(document["copy_to_host"], 0)
         for row in document["results"]:
             self.assertEqual(row["ceiling_of"], "gpu")
-            # Of n ranks each must load and store S.
+            # Each of n ranks must load and store S.
             self.assertAlmostEqual(row["ceiling_percent"], 100 * 2 * 2 * row["bytes"] / row["p50_us"] / 1e3 / row["ceiling"], places=3)
         record = next(csv.DictReader(io.StringIO(self.bench(*arguments, "--csv", "-", settings=small).stdout)))
         self.assertEqual([name for name in record if name in OF_GPU], OF_GPU)

@@ -57,7 +57,7 @@ class Network {
     bandwidth_.at(from, to) = rate;
     return *this;
   }
-  // Of all ends of a host, to (and from) the other hosts.
+  // Counts all ends of a host, to (and from) the other hosts.
   Network& slow_host(std::size_t host, double rate, bool sends = true, bool receives = true) {
     for (std::size_t from = 0; from < ends_.size(); ++from)
       for (std::size_t to = 0; to < ends_.size(); ++to) {
@@ -271,7 +271,7 @@ TEST_CASE("a good measurement clears a suspect") {
   CHECK(!survey.is_out(Quantity::bandwidth, 1, 3));
   survey.add({1, 3}, {100, 0.1, 0.2});
   CHECK(survey.suspects().size() == 1);
-  // What is no measurement clears nothing.
+  // A value that is no measurement clears nothing.
   survey.add({1, 3}, {0, 0, std::nan("")});
   CHECK(survey.findings().size() == 1);
   CHECK(survey.of(Quantity::latency).at(1, 3) == 100);

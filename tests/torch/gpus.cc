@@ -211,7 +211,7 @@ at::Tensor torch_empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                                std::optional<at::Device> device, std::optional<bool>) {
   return empty_strided(sizes, strides, type.value_or(at::kFloat), device_or_current(device));
 }
-// The same elements where the host reaches them.
+// Returns the same elements where the host reaches them.
 at::Tensor on_host(const at::Tensor& tensor) {
   const at::Storage& storage = tensor.storage();
   void* const memory =
@@ -292,7 +292,7 @@ at::Tensor to_gpu(const at::Tensor& tensor, int ordinal) {
   return copy;
 }
 
-// What is there now: it waits for no stream.
+// Says what is there now: it waits for no stream.
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::Tensor copy =
       at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));

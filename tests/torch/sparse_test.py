@@ -48,7 +48,7 @@ class Sparse(RankTest):
         work.wait()
         self.assertTrue(torch.equal(tensor.to_dense(), 2 * of_rank(2).to_dense()))
 
-    # What sparse sums do later needs no common order with what ranks start meanwhile.
+    # Later work of sparse sums needs no common order with what ranks start meanwhile.
     @on_ranks(3)
     def test_many_at_once_between_other_operations(self):
         works, sparse, dense = [], [], []

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every transport must do, as checks that run with a factory of connected transports:
+// Lists what every transport must do, as checks that run with a factory of connected transports:
 //   for (const auto& check : conformance()) DYNAMIC_SECTION(check.name) { check.run(factory); }
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace rondo::testing {
 
-// What a rank sends from: memory of the program, or from Transport::allocate().
+// Says what a rank sends from: memory of the program, or from Transport::allocate().
 enum class Payloads { ordinary, allocated };
 
 // Makes `size` transports, one for each rank, started with one another's addresses.

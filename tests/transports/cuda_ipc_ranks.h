@@ -27,7 +27,7 @@ struct IpcRank {
         gpu(gpus->gpu(ordinal)),
         windows(std::in_place, rank, *transport.windows(), gpus) {}
 
-  // What a rank does before a call and while it waits: it takes what peers have sent.
+  // Says what a rank does before a call and while it waits: it takes what peers have sent.
   void turn() {
     transport.prepare_sleep();
     transport.prepare_sleep();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mem does on purpose: full links, pieces, delays, stalls; on one thread, so that a seed says
-// everything.
+// Checks what mem does on purpose: full links, pieces, delays, stalls; on one thread, so that a
+// seed says everything.
 #include "transports/mem/mem.h"
 
 #include <poll.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel says about interfaces. tests/hosts tests the watch with interfaces that go down.
+// Checks what the kernel says about interfaces. tests/hosts tests the watch with interfaces that go
+// down.
 #include "transports/connect/interface_watch.h"
 
 #include <linux/netlink.h>

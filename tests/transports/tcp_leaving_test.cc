@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank has sent over tcp arrives, although the rank leaves.
+// All that a rank has sent over tcp arrives, although the rank leaves.
 #include <future>
 #include <memory>
 #include <vector>

@@ -110,12 +110,13 @@ def ceiling(output: str) -> dict[str, float]:
     return {"ceiling_gb_per_second": float(found[1]), "percent_of_ceiling": float(found[2])}
 
 
-# What the device costs (the library of Soft-RoCE calls write for each request), and sleeping: its
-# completion channel is read. strace slows the ranks so that many sleep.
+# Calls that the device costs (the library of Soft-RoCE calls write for each request), and sleeping:
+# its completion channel is read. strace slows the ranks so that many sleep.
 DEVICE_CALLS = "write ioctl read epoll_wait poll"
-# Of each of them, for one operation of one rank. An all-reduce of two ranks has up to three requests.
+# Counts each of them, for one operation of one rank. An all-reduce of two ranks has up to three
+# requests.
 MOST_DEVICE_CALLS = 4
-# What depends on time: other threads and timers are woken, and cores given away.
+# Calls that depend on time: other threads and timers are woken, and cores given away.
 TIMED_CALLS = "futex timerfd_settime sched_yield getrusage wait4 rt_sigreturn restart_syscall"
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every function of the API does first.
+// Says what every function of the API does first.
 #pragma once
 
 #include "contexts.h"
@@ -11,7 +11,7 @@
 
 namespace fake {
 
-// What a function needs and does.
+// Says what a function needs and does.
 enum Traits : unsigned {
   plain = 0,
   current = 1,   // a context must be current on the thread

@@ -28,10 +28,10 @@ struct rondo::device::StreamObject {
   bool is_running = false;  // the first work is running
   unsigned long enqueued = 0, ended = 0;
   std::unique_ptr<fake::Hand> hand;  // the executor makes and destroys it
-  // What the part that has just run says.
+  // Holds what the part that has just run says.
   bool has_ended = false;
   fake::Status status = 0;
-  // What settle() reads: the hand stores it after each work.
+  // Says what settle() reads: the hand stores it after each work.
   std::atomic<unsigned long> last_end{0};
 };
 
@@ -57,7 +57,7 @@ class Executor {
   // Waits until the work that has been enqueued so far has ended, or that of one context. Aborts
   // after hang_s. TSan sees no order. function: the caller, for the message.
   void drain(const char* function, ContextHandle context);
-  // The same for all, and TSan sees that the work happens before the return.
+  // Does the same for all, and TSan sees that the work happens before the return.
   void settle();
 
   // Null: all streams. TSan sees that work that has run comes before the return of hold(), and work

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What TSan sees of the fake. The real driver is not instrumented, so its locks order nothing for
-// TSan. The functions are those of TSan's run-time library; without TSan they do nothing.
+// Decides what TSan sees of the fake. The real driver is not instrumented, so its locks order
+// nothing for TSan. The functions are those of TSan's run-time library; without TSan they do
+// nothing.
 #pragma once
 
 extern "C" {

@@ -54,7 +54,7 @@ Sharing& sharing() {
   return all;
 }
 
-// What the 64 bytes of a handle hold.
+// Says what the 64 bytes of a handle hold.
 struct Handle {
   char magic[8];
   int process, descriptor;

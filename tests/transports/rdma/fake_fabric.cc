@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests do to the fabric, and ask of it.
+// Says what tests do to the fabric, and ask of it.
 #include <exception>
 #include <string>
 #include <utility>

@@ -17,7 +17,7 @@
 
 namespace rondo::testing {
 
-// What goes wrong, drawn from the seed. Each call of poll_cq is a tick of the fabric; while
+// Says what goes wrong, drawn from the seed. Each call of poll_cq is a tick of the fabric; while
 // something is delayed, a thread of the fabric adds one every `tick`.
 struct FakeFaults {
   // A request moves 0 to `delay` ticks after it was posted. Requests of one queue pair stay in
@@ -43,8 +43,8 @@ struct FakeCounts {
   int registrations = 0, queue_pairs = 0;  // alive
   std::uint64_t registrations_made = 0, queue_pairs_made = 0;
   std::uint64_t send_posts = 0, receive_posts = 0;  // calls of post_send and post_recv
-  // What has arrived, by the opcode of its sender: IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-  // IBV_WR_SEND.
+  // Holds what has arrived, by the opcode of its sender: IBV_WR_RDMA_WRITE,
+  // IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND.
   std::array<std::uint64_t, 3> requests{}, bytes{};
 };
 
@@ -65,7 +65,7 @@ class FakeFabric {
   // `times` calls fail (-1: all).
   void fail(int host, std::string_view verb, int error, int skip = 0, int times = 1);
 
-  // What `from` posts to `to` waits until release(), without a retry or a loss.
+  // Work that `from` posts to `to` waits until release(), without a retry or a loss.
   void hold(int from, int to);
   void release(int from, int to);
   // Nothing of this host moves any more, and it tells no one. Its objects can still be destroyed.

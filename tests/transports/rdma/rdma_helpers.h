@@ -72,7 +72,7 @@ inline std::vector<std::unique_ptr<transports::Transport>> rdma_transports(
   return transports;
 }
 
-// The same for each host of the fabric.
+// Does the same for each host of the fabric.
 inline std::vector<std::unique_ptr<transports::Transport>> rdma_transports(
     FakeFabric& fabric, int size, const EditRdma& edit = {}) {
   return rdma_transports(
