@@ -120,6 +120,14 @@ void CommunicatorState::check_options() const {
   if (options_.ranks_on_host < 0)
     throw Error(Errc::invalid_argument,
                 fmt::format("ranks_on_host is {}, it must be at least 0", options_.ranks_on_host));
+  const auto check_rdma = [](const char* name, int value, int most) {
+    if (value < -1 || value > most)
+      throw Error(Errc::invalid_argument,
+                  fmt::format("{} is {}, it must be from 0 to {}, or -1", name, value, most));
+  };
+  check_rdma("rdma_gid_index", options_.rdma_gid_index, 255);
+  check_rdma("rdma_traffic_class", options_.rdma_traffic_class, 255);
+  check_rdma("rdma_service_level", options_.rdma_service_level, 15);
   if (options_.metrics_period.count() < 0)
     throw Error(Errc::invalid_argument,
                 fmt::format("metrics_period is {} ms, it must be more than 0",

@@ -176,11 +176,12 @@ typedef struct rondo_options {
   int rdma_service_level;   /* 0 to 15; -1: not set */
 } rondo_options;
 
-/* For callers that are not C or C++. bytes: the size of their rondo_options. */
+/* bytes: the size of the caller's rondo_options. */
 RONDO_C_API rondo_status rondo_options_init_bytes(rondo_options* options, size_t bytes);
-static inline rondo_status rondo_options_init(rondo_options* options) {
-  return rondo_options_init_bytes(options, sizeof *options);
-}
+/* The function is for programs that were compiled with the first version of this header, and for
+ * other languages: it sets the fields of that version. */
+RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
+#define rondo_options_init(options) rondo_options_init_bytes((options), sizeof *(options))
 /* Joins the other ranks. options NULL: everything comes from the environment. */
 RONDO_C_API rondo_status rondo_connect(const rondo_options* options,
                                        rondo_communicator** communicator);

@@ -72,12 +72,16 @@ std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
 }
 
 PlanConstants constants_of(const rondo_constants* given) {
-  const rondo_constants from = read_struct(given, "constants");
+  const rondo_constants from =
+      read_struct(given, "options.plan_constants", set_bytes<rondo_constants>("rondo_constants"));
   const auto link = [](const rondo_link_costs& costs) {
     return PlanLinkCosts{costs.latency_s, costs.seconds_per_byte, costs.frame_s};
   };
   return {link(from.host), link(from.network), from.reduce_seconds_per_byte};
 }
+
+constexpr const char* init_first =
+    "call rondo_options_init() first, which leaves every field not set";
 
 rondo_options unset_options() noexcept {
   rondo_options options{};
@@ -179,9 +183,17 @@ extern "C" {
 rondo_status rondo_options_init_bytes(rondo_options* options, size_t bytes) {
   return guarded([&] {
     require(options, "options");
+    rondo::c::check_bytes<rondo_options>(bytes, "options", "give sizeof(rondo_options)");
+    const rondo_options unset = rondo::c::unset_options();
+    std::memset(reinterpret_cast<std::byte*>(options), 0, bytes);
+    std::memcpy(reinterpret_cast<std::byte*>(options), &unset, std::min(bytes, sizeof unset));
     options->bytes = bytes;
-    rondo::c::write_struct(rondo::c::unset_options(), options, "options");
   });
+}
+
+// In parentheses: the header has a macro of that name.
+rondo_status(rondo_options_init)(rondo_options* options) {
+  return rondo_options_init_bytes(options, rondo::c::first_bytes<rondo_options>);
 }
 
 rondo_status rondo_connect(const rondo_options* from, rondo_communicator** communicator) {
@@ -190,7 +202,8 @@ rondo_status rondo_connect(const rondo_options* from, rondo_communicator** commu
     *communicator = nullptr;
     std::unique_ptr<rondo::c::CStore> store;
     rondo_options given = rondo::c::unset_options();
-    if (from != nullptr) given = rondo::c::read_struct(from, "options", given);
+    if (from != nullptr)
+      given = rondo::c::read_struct(from, "options", rondo::c::init_first, given);
     rondo::Options options = rondo::c::options_of(given);
     if (given.store != nullptr) {
       store = std::make_unique<rondo::c::CStore>(*given.store);

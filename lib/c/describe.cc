@@ -15,6 +15,11 @@
 namespace rondo::c {
 namespace {
 
+static_assert(static_cast<int>(Collective::all_reduce) == RONDO_ALL_REDUCE &&
+              static_cast<int>(Collective::barrier) == RONDO_BARRIER &&
+              static_cast<int>(Collective::all_to_all) == RONDO_ALL_TO_ALL &&
+              static_cast<int>(Collective::receive) == RONDO_RECEIVE);
+
 // A value outside the enum must not become a valid one when it is cut to a byte.
 template <class Enum>
 Enum narrow(unsigned value) {
@@ -102,7 +107,7 @@ rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statis
                                   waited(WaitCause::transfer),
                                   waited(WaitCause::gpu),
                                   waited(WaitCause::messages)};
-    write_struct(result, statistics, "statistics");
+    write_struct(result, statistics, "statistics", set_bytes<rondo_statistics>("rondo_statistics"));
   });
 }
 
@@ -124,7 +129,7 @@ rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constan
     const PlanConstants c = communicator->value.constants();
     const rondo_constants result{sizeof(rondo_constants), to_c(c.host), to_c(c.network),
                                  c.reduce_seconds_per_byte};
-    write_struct(result, constants, "constants");
+    write_struct(result, constants, "constants", set_bytes<rondo_constants>("rondo_constants"));
   });
 }
 }

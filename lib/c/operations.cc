@@ -54,7 +54,8 @@ int device_of(const rondo_call& call) {
 struct Given {
   explicit Given(const rondo_call& call) : options(options_of(call)), device(device_of(call)) {}
   explicit Given(const rondo_call* call)
-      : Given(call != nullptr ? read_struct(call, "call") : rondo_call{}) {}
+      : Given(call != nullptr ? read_struct(call, "call", set_bytes<rondo_call>("rondo_call"))
+                              : rondo_call{}) {}
 
   // The cast is safe: operations only read inputs.
   Buffer buffer(const void* data, std::size_t count, rondo_dtype type) const {

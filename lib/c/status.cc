@@ -26,7 +26,14 @@ constexpr std::array names = {"ok",
                               "corrupt",
                               "unsupported",
                               "system"};
-static_assert(names.size() == RONDO_SYSTEM + 1);
+static_assert(static_cast<int>(Errc::invalid_argument) == RONDO_INVALID_ARGUMENT &&
+              static_cast<int>(Errc::aborted) == RONDO_ABORTED &&
+              static_cast<int>(Errc::system) == RONDO_SYSTEM && names.size() == RONDO_SYSTEM + 1);
+static_assert(static_cast<int>(DType::f64) == RONDO_F64 &&
+              static_cast<int>(DType::i64) == RONDO_I64 &&
+              static_cast<int>(DType::u8) == RONDO_U8 && static_cast<int>(DType::i16) == RONDO_I16);
+static_assert(static_cast<int>(ReduceOp::sum) == RONDO_SUM &&
+              static_cast<int>(ReduceOp::bit_xor) == RONDO_BIT_XOR);
 
 }  // namespace
 

@@ -11,28 +11,42 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <string>
 
 #include "lib/c/status.h"
 
 namespace rondo::c {
 
-// Throws Error(invalid_argument) for a size that no version has had. name: "call".
+inline constexpr std::size_t most_struct_bytes = 4096;  // more is no size of a later version
+
+// The size that the first version of a struct had.
 template <class Struct>
-void require_size(const Struct* one, const char* name) {
-  constexpr std::size_t least = 2 * sizeof(std::size_t), most = 4096;
-  require(one, name);
-  if (one->bytes >= least && one->bytes <= most) return;
-  throw Error(Errc::invalid_argument,
-              fmt::format("{0}.bytes is {1}: set it to sizeof(rondo_{0}), which is {2} in this "
-                          "version",
-                          name, one->bytes, sizeof(Struct)));
+inline constexpr std::size_t first_bytes = sizeof(Struct);
+template <>
+inline constexpr std::size_t first_bytes<rondo_options> = offsetof(rondo_options, rdma_devices);
+
+// Throws Error(invalid_argument) for a size that no version has. name: "call"; remedy: what the
+// caller does to set it.
+template <class Struct>
+void check_bytes(std::size_t bytes, const char* name, const std::string& remedy) {
+  if (bytes == first_bytes<Struct> || (bytes >= sizeof(Struct) && bytes <= most_struct_bytes))
+    return;
+  throw Error(Errc::invalid_argument, fmt::format("{}.bytes is {}: {}", name, bytes, remedy));
+}
+
+// type: "rondo_call".
+template <class Struct>
+std::string set_bytes(const char* type) {
+  return fmt::format("set it to sizeof({}), which is {} in this version", type, sizeof(Struct));
 }
 
 // Returns a copy of the caller's struct; what it lacks comes from `unset`. Throws
 // Error(invalid_argument) for a size that cannot be, and for fields of a later version.
 template <class Struct>
-Struct read_struct(const Struct* from, const char* name, Struct unset = {}) {
-  require_size(from, name);
+Struct read_struct(const Struct* from, const char* name, const std::string& remedy,
+                   Struct unset = {}) {
+  require(from, name);
+  check_bytes<Struct>(from->bytes, name, remedy);
   std::memcpy(&unset, from, std::min(from->bytes, sizeof(Struct)));
   const std::span<const std::byte> all(reinterpret_cast<const std::byte*>(from), from->bytes);
   if (from->bytes > sizeof(Struct) &&
@@ -45,13 +59,14 @@ Struct read_struct(const Struct* from, const char* name, Struct unset = {}) {
   return unset;
 }
 
-// Writes what the caller's struct has room for, and zeros to the fields of later versions.
+// Writes the struct, or as much of it as a caller of the first version has room for. Fields of
+// later versions stay as they are: `bytes` says afterwards what was written.
 template <class Struct>
-void write_struct(const Struct& value, Struct* to, const char* name) {
-  require_size(to, name);
-  const std::size_t bytes = to->bytes;
-  std::memset(reinterpret_cast<std::byte*>(to), 0, bytes);
-  std::memcpy(reinterpret_cast<std::byte*>(to), &value, std::min(bytes, sizeof(Struct)));
+void write_struct(const Struct& value, Struct* to, const char* name, const std::string& remedy) {
+  require(to, name);
+  check_bytes<Struct>(to->bytes, name, remedy);
+  const std::size_t bytes = std::min(to->bytes, sizeof(Struct));
+  std::memcpy(reinterpret_cast<std::byte*>(to), &value, bytes);
   to->bytes = bytes;
 }
 

@@ -28,8 +28,9 @@ struct Carried {
   bool known_to_all = false;
 };
 
+// Never destroyed: another thread may still connect when the process ends.
 Carried& carried() {
-  static Carried one;
+  static Carried& one = *std::make_unique<Carried>().release();
   return one;
 }
 

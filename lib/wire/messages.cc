@@ -21,11 +21,10 @@
 //   20 verdict   = failure                     ; from rank 0
 //   21 query     = query:u64                   ; from rank 0
 //   22 left      = rank:u32 finished:u64 finished:u64                          ; from rank 0
-//   23 constants = f64 * 7                     ; from rank 0: what links cost
-//   (lib/wire/constants.cc) 24 ready     =                             ; to rank 0: this rank's
-//   connect() has done its part 25 go        =                             ; from rank 0: connect()
-//   of all ranks has 26 alone     = failure                     ; to rank 0: this rank's own
-//   verdict, because none
+//   23 constants = f64 * 7                     ; from rank 0: what links cost (constants.cc)
+//   24 ready     =                             ; to rank 0: this rank's connect() has done its part
+//   25 go        =                             ; from rank 0: connect() of all ranks has
+//   26 alone     = failure                     ; to rank 0: this rank's own verdict, because none
 //                                              ; came in time
 #include "lib/wire/messages.h"
 

@@ -542,7 +542,7 @@ static void constants_of_another_size(void) {
   options.plan_constants = &wrong;
   rondo_communicator* communicator = NULL;
   CHECK(rondo_connect(&options, &communicator) == RONDO_INVALID_ARGUMENT && communicator == NULL);
-  CHECK(strstr(rondo_message(), "constants.bytes is 0") != NULL);
+  CHECK(strstr(rondo_message(), "options.plan_constants.bytes is 0") != NULL);
 }
 
 /* As of a program that was compiled with another version of the header. */
@@ -565,23 +565,34 @@ static void structs_of_other_versions(void) {
   rondo_options options;
   CHECK(rondo_options_init_bytes(&options, 1 << 20) == RONDO_INVALID_ARGUMENT);
   memset(&options, 0x55, sizeof options);
-  const size_t before_rdma = offsetof(rondo_options, rdma_devices);
-  CHECK(rondo_options_init_bytes(&options, before_rdma) == RONDO_OK);
+  CHECK(rondo_options_init_bytes(&options, 3) == RONDO_INVALID_ARGUMENT);
+  CHECK(options.bytes == 0x5555555555555555);
+  rondo_status (*const old_init)(rondo_options*) = rondo_options_init; /* not the macro */
+  CHECK(old_init(&options) == RONDO_OK);
   CHECK(options.rdma_gid_index == 0x55555555); /* nothing is written beyond the older struct */
   options.rank = 0;
   options.size = 1;
   CHECK(rondo_connect(&options, &c) == RONDO_OK);
   rondo_call call = {0};
-  call.bytes = offsetof(rondo_call, has_device);
-  call.has_device = 1; /* is not read */
   float value = 3;
-  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, NULL) == RONDO_OK);
-  rondo_statistics statistics;
-  memset(&statistics, 0x55, sizeof statistics);
-  statistics.bytes = offsetof(rondo_statistics, frames_sent);
-  CHECK(rondo_get_statistics(c, &statistics) == RONDO_OK && statistics.operations == 1);
-  CHECK(statistics.frames_sent == 0x5555555555555555);
+  call.bytes = sizeof call - 4; /* no version has had it */
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, NULL) ==
+        RONDO_INVALID_ARGUMENT);
+  struct {
+    rondo_statistics statistics;
+    uint64_t later;
+  } more = {{0}, 7};
+  more.statistics.bytes = sizeof more;
+  CHECK(rondo_get_statistics(c, &more.statistics) == RONDO_OK && more.later == 7);
+  CHECK(more.statistics.bytes == sizeof more.statistics);
   rondo_destroy(c);
+
+  CHECK(rondo_options_init(&options) == RONDO_OK);
+  options.rank = 0;
+  options.size = 1;
+  options.rdma_service_level = 16;
+  CHECK(rondo_connect(&options, &c) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "rdma_service_level is 16") != NULL);
 }
 
 static int asked_three_times(void* asked) {
