@@ -52,8 +52,9 @@ class GradientBuckets::State {
   void settle_after_failure() noexcept;
   void measure(std::string_view call, void* stream);
   double norm(std::string_view call, void* stream);
-  // Ends the step under way, also a local one, on all ranks at once with `why` as the cause.
-  void leave_step(std::string_view why) noexcept;
+  // Ends the step under way, also a local one, on all ranks at once: "an exception left step 3 of
+  // gradient buckets before finish(): WHY".
+  void leave_step(std::string_view what, std::string_view why) noexcept;
   // Ends the step on all ranks for a mistake that only this one has made.
   [[noreturn]] void mistake(const std::string& what);
   // Keeps what the function throws as the failure of the step.
@@ -66,18 +67,21 @@ class GradientBuckets::State {
   grad::Collector collector;
   grad::Launcher launcher;
   grad::Finisher finisher;
-  bool has_norm = true;                               // false: the last step was local
+  bool has_norm = false;                              // the last step has travelled
   bool measured = false;                              // the norm of the last step is known
   int accumulations = 0;                              // Accumulations that are alive
   const int exceptions = std::uncaught_exceptions();  // when this was made
 };
 
-// When an exception leaves a step, the other ranks may wait for this one elsewhere until their
+// When this rank does not finish a step, the other ranks may wait for it elsewhere until their
 // deadline. So this rank first tells them; then the launcher waits for what is under way.
 GradientBuckets::State::~State() {
-  const bool all_told = failure.happened() && !launcher.pending();
-  if (std::uncaught_exceptions() > exceptions && !all_told)
-    leave_step("use GradientBuckets::step(), which tells all ranks its what()");
+  if (failure.happened() && !launcher.pending()) return;  // all have been told
+  if (std::uncaught_exceptions() > exceptions)
+    leave_step("an exception left",
+               "use GradientBuckets::step(), which tells all ranks its what()");
+  else
+    leave_step("nobody finished", "the buckets were destroyed");
 }
 
 template <class Function>
@@ -90,12 +94,12 @@ auto GradientBuckets::State::keeping_failure(const Function& function) {
   }
 }
 
-void GradientBuckets::State::leave_step(std::string_view why) noexcept {
+void GradientBuckets::State::leave_step(std::string_view what, std::string_view why) noexcept {
   try {
     if (collector.phase() == Phase::idle) return;
     const std::string text =
-        fmt::format("rank {}: an exception left step {} of gradient buckets before finish(): {}",
-                    setup.communicator.rank(), collector.step(), why);
+        fmt::format("rank {}: {} step {} of gradient buckets before finish(): {}",
+                    setup.communicator.rank(), what, collector.step(), why);
     failure.keep(Errc::aborted, text);
     setup.communicator.abort(Errc::aborted, text);
   } catch (const std::exception&) {  // no memory for the text: the deadline remains
@@ -273,7 +277,7 @@ void GradientBuckets::step_without_data() {
 }
 
 void GradientBuckets::leave_step(std::string_view why) noexcept {
-  state_->leave_step(why);
+  state_->leave_step("an exception left", why);
 }
 
 // ---- after a step ----
@@ -283,6 +287,8 @@ void GradientBuckets::State::measure(std::string_view call, void* stream) {
   failure.check();
   if (collector.phase() != Phase::idle)
     setup.refuse(fmt::format("{} in step {}: call it after finish()", call, collector.step()));
+  if (!has_norm && collector.step() == 0)
+    setup.refuse(fmt::format("{} before the first finish(): there are no averages yet", call));
   if (!has_norm)
     setup.refuse(fmt::format(
         "{} after step {}, which was local: its gradients have no norm yet; call it after the step "
@@ -297,7 +303,7 @@ void GradientBuckets::State::measure(std::string_view call, void* stream) {
 double GradientBuckets::State::norm(std::string_view call, void* stream) {
   const base::DefaultFloats floats;
   measure(call, stream);
-  return std::sqrt(setup.passes->squares());
+  return std::sqrt(keeping_failure([&] { return setup.passes->squares(); }));
 }
 
 double GradientBuckets::norm(OnStream on) {

@@ -34,6 +34,11 @@ std::span<const GradientRange> take_arena(std::span<const GradientRange>& ranges
   return taken;
 }
 
+// found: the sum of squares, then a word for each parameter.
+bool overflowed(const std::byte* found, std::size_t parameter) noexcept {
+  return reinterpret_cast<const std::uint32_t*>(found + sizeof(double))[parameter] != 0;
+}
+
 }  // namespace
 
 Passes::Passes(const Setup& setup)
@@ -167,7 +172,9 @@ void Passes::load(std::size_t bucket, std::span<const Part> parts, double factor
   if (!wire) return run({BucketKernel::move}, handle_of(this->stream()));
   run({f16_ ? BucketKernel::to_f16 : BucketKernel::to_bf16, factor, f16_ ? words() : nullptr},
       handle_of(this->stream()));
-  if (!gpu_) check_overflow();
+  if (gpu_ || !f16_) return;
+  for (const Part& part : parts)  // all words would be a pass over them for each bucket
+    if (overflowed(found_, part.parameter)) setup_.refuse_overflow(part.parameter);
 }
 
 // When the host has seen the end, the bucket stream need not wait.
@@ -219,10 +226,8 @@ void Passes::check_overflow() {
     if (fetched_->pending) return;
     found = fetched_->memory.data();
   }
-  const std::span words(reinterpret_cast<const std::uint32_t*>(found + sizeof(double)),
-                        setup_.parameters.size());
-  const auto word = std::find_if(words.begin(), words.end(), [](auto each) { return each != 0; });
-  if (word != words.end()) setup_.refuse_overflow(static_cast<std::size_t>(word - words.begin()));
+  for (std::size_t i = 0; i < setup_.parameters.size(); ++i)
+    if (overflowed(found, i)) setup_.refuse_overflow(i);
 }
 
 void Passes::complete(std::optional<void*> stream) {
@@ -267,6 +272,7 @@ double Passes::squares() {
     training::await_gpu(gpu_->gpu(), fetched_->ended, wait(), "the gradients' kernels");
     fetched_->pending = false;
   }
+  check_overflow();
   return *reinterpret_cast<const double*>(gpu_ ? fetched_->memory.data() : found_);
 }
 

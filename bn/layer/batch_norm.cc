@@ -105,6 +105,8 @@ const BatchNormOptions& SyncBatchNorm::options() const noexcept {
   return state_->model.options;
 }
 void SyncBatchNorm::set_options(const BatchNormOptions& options) {
+  if (state_->under_way != State::UnderWay::nothing)
+    state_->guard.refuse("set_options() while a pass is under way: call it between passes");
   state_->model.set_options(options);
   state_->compute->set_threads(options.threads);
 }
@@ -204,8 +206,8 @@ void SyncBatchNorm::begin_forward(const Activations& x) {
 BatchNormPass SyncBatchNorm::end_forward(const Activations& y) {
   const base::DefaultFloats floats;
   State& state = *state_;
-  state.take_stream(true);
   state.check_begun(State::UnderWay::forward, "forward");
+  state.take_stream(true);
   state.guard.output(state.x, y, "y");
   state.forward->in_place = state.x.samples > 0 && y.data == state.x.data;
   state.finish([&] { state.compute->end_forward(*state.forward, state.x, y.data); });
@@ -236,8 +238,8 @@ void SyncBatchNorm::begin_backward(const BatchNormPass& pass, const Activations&
 void SyncBatchNorm::end_backward(const Activations& dx, const BatchNormGradients& gradients) {
   const base::DefaultFloats floats;
   State& state = *state_;
-  state.take_stream(true);
   state.check_begun(State::UnderWay::backward, "backward");
+  state.take_stream(true);
   state.guard.output(state.x, dx, "dx");
   state.guard.output(state.dy, dx, "dx");
   state.guard.gradients(gradients);

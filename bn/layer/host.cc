@@ -258,6 +258,7 @@ void HostCompute::put_gradients(const PassRecord& pass, const BatchNormGradients
   const std::span of_beta = std::span(sums_).first(channels_),
                   of_gamma = std::span(sums_).last(channels_),
                   now = std::span(values_).first(channels_);
+  if (pass.count == 0) std::ranges::fill(sums_, 0);  // a used record still has a mean
   if (pass.count > 0)
     for (std::size_t c = 0; c < channels_; ++c)
       of_gamma[c] = gamma_gradient_of(pass.at(c), of_beta[c], of_gamma[c], model_.options.epsilon);

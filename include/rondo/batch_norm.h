@@ -101,8 +101,8 @@ class RONDO_API SyncBatchNorm {
   std::size_t channels() const noexcept;
   const BatchNormOptions& options() const noexcept;
   // Changes momentum, at the same step on all ranks, and threads and deadline, from the next pass
-  // on. Throws Error(invalid_argument) if another option differs or one cannot be; then nothing
-  // changes.
+  // on. Throws Error(invalid_argument) if another option differs or one cannot be, and between
+  // begin and end of a pass; then nothing changes.
   void set_options(const BatchNormOptions& options);
 
   // Parameters and running statistics: buffers of [channels] elements where the layer computes.

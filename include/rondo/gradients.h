@@ -166,8 +166,8 @@ class RONDO_API GradientBuckets {
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
   // Waits for buckets under way, at most until their deadlines, and for their GPU at most 10 s
-  // more: memory that it may still use after that is never freed. If an exception leaves a step and
-  // destroys the buckets, the step ends on all ranks at once. A destructor cannot know the
+  // more: memory that it may still use after that is never freed. In a step, as when an exception
+  // leaves it, the step ends on all ranks at once. A destructor cannot know the
   // exception's what(): use step() for that.
   ~GradientBuckets();
 

@@ -105,6 +105,8 @@ TEST_CASE("calls in the wrong order are named and do no harm") {
     const BatchNormPass pass = layer.forward(x, y);
     layer.begin_forward(x);
     refused("layer bn0: begin_forward before end_forward", [&] { layer.begin_forward(x); });
+    refused("layer bn0: set_options() while a pass is under way",
+            [&] { layer.set_options(layer.options()); });
     refused("layer bn0: begin_backward before end_forward",
             [&] { layer.begin_backward(pass, x, x); });
     refused("layer bn0: end_backward without begin_backward", [&] { layer.end_backward(y, {}); });

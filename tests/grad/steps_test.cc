@@ -2,6 +2,7 @@
 //
 // When buckets start, in which order, and what a step leaves in the gradients.
 #include <algorithm>
+#include <latch>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -317,15 +318,23 @@ TEST_CASE("models without gradients, and ranks alone") {
   });
 }
 
-TEST_CASE("buckets that are destroyed in a step wait for what is under way") {
+TEST_CASE("buckets that are destroyed in a step end it on all ranks") {
   const Model model = Model::of({5000, 5000});
-  run_each(ranks(), [&](Communicator& c, int rank) {
+  std::latch stepped(3), told(3);
+  run_each(over_each(), [&](Communicator& c, int rank) {
+    std::string message;
     {
       GradientBuckets buckets(c, model.parameters(), small_buckets(1024));
       run_step(buckets, model, 0, rank);
+      stepped.arrive_and_wait();
       buckets.begin_step();
+      if (rank != 1) message = error_of(Errc::aborted, [&] { buckets.finish(); });
     }
-    c.barrier().wait();
+    told.arrive_and_wait();
+    if (rank == 1) message = error_of(Errc::aborted, [&] { c.barrier().wait(); });
+    expect_contains(message,
+                    "rank 1: nobody finished step 2 of gradient buckets before finish(): the "
+                    "buckets were destroyed");
   });
 }
 

@@ -32,7 +32,15 @@ GpuWork::Enqueuing::Enqueuing(GpuWork& work, GpuRecord* record)
   if (record_ != nullptr) record_->use().begin(work_.stream_);
 }
 
+GpuWork::Enqueuing::~Enqueuing() {
+  try {
+    if (!ended_) end();
+  } catch (const std::exception&) {  // the GPU refuses everything: nothing runs there any more
+  }
+}
+
 void GpuWork::Enqueuing::end() {
+  ended_ = true;
   work_.use_.end(work_.stream_);
   if (record_ != nullptr) record_->use().end(work_.stream_);
 }

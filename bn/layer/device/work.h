@@ -24,12 +24,18 @@ class GpuWork {
    public:
     // record: null if none is used.
     Enqueuing(GpuWork& work, GpuRecord* record);
+    // Ends by itself what an exception leaves: kernels may be under way, and the memory stays
+    // theirs.
+    ~Enqueuing();
+    Enqueuing(const Enqueuing&) = delete;
+    Enqueuing& operator=(const Enqueuing&) = delete;
     void end();
 
    private:
     const device::Current current_;
     GpuWork& work_;
     GpuRecord* record_;
+    bool ended_ = false;
   };
 
   GpuWork(std::shared_ptr<GpuKernels> kernels, std::size_t channels,
