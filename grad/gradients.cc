@@ -67,7 +67,7 @@ class GradientBuckets::State {
   grad::Collector collector;
   grad::Launcher launcher;
   grad::Finisher finisher;
-  bool has_norm = false;                              // the last step has travelled
+  bool has_norm = true;                               // false: the last step was local
   bool measured = false;                              // the norm of the last step is known
   int accumulations = 0;                              // Accumulations that are alive
   const int exceptions = std::uncaught_exceptions();  // when this was made
@@ -287,8 +287,6 @@ void GradientBuckets::State::measure(std::string_view call, void* stream) {
   failure.check();
   if (collector.phase() != Phase::idle)
     setup.refuse(fmt::format("{} in step {}: call it after finish()", call, collector.step()));
-  if (!has_norm && collector.step() == 0)
-    setup.refuse(fmt::format("{} before the first finish(): there are no averages yet", call));
   if (!has_norm)
     setup.refuse(fmt::format(
         "{} after step {}, which was local: its gradients have no norm yet; call it after the step "
