@@ -272,7 +272,6 @@ double Passes::squares() {
     training::await_gpu(gpu_->gpu(), fetched_->ended, wait(), "the gradients' kernels");
     fetched_->pending = false;
   }
-  check_overflow();
   return *reinterpret_cast<const double*>(gpu_ ? fetched_->memory.data() : found_);
 }
 
