@@ -183,6 +183,18 @@ def check_pairs(files):
                 yield f"{path}:{number}: {pair[1]} includes {pair[0]} too, at {back}"
 
 
+COMMENT = re.compile(r"^\s*(?:.*;\s+|.*,\s+)?// (What|Of|The same|Who)\b")
+
+
+def check_comments(path, lines):
+    """A comment names its subject: one that begins with "What" or "Of" leaves it to the code below."""
+    for number, line in enumerate(lines, 1):
+        match = COMMENT.match(line)
+        follows = number > 1 and lines[number - 2].lstrip().startswith("//") and line.lstrip().startswith("//")
+        if match and not follows:
+            yield f'{path}:{number}: a comment begins with "{match.group(1)}"; say what it is about'
+
+
 def check_namespaces(path, text):
     """A room defines names in its own namespace, and in rondo only what public headers declare."""
     room = room_of(path)
@@ -227,6 +239,7 @@ def check_tree(root):
             problems.append(f"{name}:1: there is no folder {folder_of(name)} in the design; the folders are {', '.join(folders)}")
             continue
         problems += check_includes(name, lines, folders)
+        problems += check_comments(name, lines)
         if folder_of(name) == "tests":
             test_texts.append((name, "\n".join(lines)))
         elif folder_of(name) not in EVERYTHING:

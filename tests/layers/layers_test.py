@@ -59,6 +59,13 @@ class LayersTest(unittest.TestCase):
         files = {"base/y/y.h": '#include "base/x.h"', "base/x.h": '#include "base/y/z.h"'}
         self.assertEqual(self.problems(files), ["base/y/y.h:2: base includes base/y too, at base/x.h:2"])
 
+    def test_comments(self):
+        for word, text in (("What", "// What comes next."), ("Of", "int a;  // Of the other rank"), ("The same", "  // The same for b"),
+                           ("Who", "// Who waits?")):
+            self.assertEqual(next(layers.check_comments("x.h", [text])), f'x.h:1: a comment begins with "{word}"; say what it is about')
+        for lines in (["// Says", "// What follows is the second line."], ["int whatever;  // Often"]):
+            self.assertEqual(list(layers.check_comments("x.h", lines)), [])
+
     def test_namespaces(self):
         def inside(name):
             return f"namespace {name} {{\nstruct Frame {{}};\n}}"
