@@ -3,6 +3,7 @@
 // Backward passes: x must be that of the forward pass, and lie in memory as it did; gradients may
 // have a mean far from 0. Those without dx have no collective, and ranks that do not agree on that
 // are told.
+#include <limits>
 #include <utility>
 
 #include "bn/places.h"
@@ -194,6 +195,21 @@ TEST_CASE("where no rank has samples gradients are written as 0", "[places]") {
     }
     // On a GPU the batch is counted until the sums are checked, later.
     expect(rank.on || layer.batches() == 0, "batches");
+  });
+}
+
+TEST_CASE("where no rank has samples a NaN of an earlier pass is no gradient", "[places]") {
+  run_on(each_place(), 2, "after NaN", [](Rank& rank) {
+    SyncBatchNorm layer = alone_layer(rank, {.name = "bn", .type = DType::f64});
+    {
+      Batch torn = alone_batch(1);
+      std::ranges::fill(torn.values, std::numeric_limits<double>::quiet_NaN());
+      const Step step(rank, DType::f64, torn, alone_batch(2), uneven(rank.number));
+      step.forward(layer);
+    }
+    Gradients gradients(rank, alone_channels);
+    layer.backward(layer.forward({}, {}), {}, {}, {}, gradients.here());
+    expect(gradients.are(Numbers(alone_channels), Numbers(alone_channels)), "gradients");
   });
 }
 
