@@ -48,7 +48,7 @@ class OneCeiling(unittest.TestCase):
         if below:
             self.assertAlmostEqual(float(footer[3]), sum(below) / len(below), delta=0.06)
             self.assertAlmostEqual(float(footer[4]), max(below), delta=0.06)
-        told = re.search(r"(?m)^# Above 100 %ceil      : (\d+) of (\d+), up to ([0-9.]+) times the ceiling: .+$", table)
+        told = re.search(r"(?m)^# Above 100 %ceil      : (\d+) of (\d+), up to ([0-9.]+) times the ceiling:\n#   .+$", table)
         above = len(percents) - len(below)
         self.assertEqual(told.groups()[:2] if told else None, (str(above), str(len(percents))) if above else None)
         if told:

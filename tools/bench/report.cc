@@ -101,8 +101,8 @@ void print_ceilings(const std::vector<Row>& rows) {
                        : fmt::format("; %ceil on average {:.1f}, at most {:.1f}",
                                      sum / static_cast<double>(count - above), best));
   if (above > 0)
-    print("# Above 100 %ceil      : {} of {}, up to {:.2f} times the ceiling: {}\n", above, count,
-          beyond / 100, explain_excess(exceeded));
+    print("# Above 100 %ceil      : {} of {}, up to {:.2f} times the ceiling:\n#   {}\n", above,
+          count, beyond / 100, explain_excess(exceeded));
 }
 
 // Says what the columns of the table mean.
