@@ -2,6 +2,7 @@
 //
 // A step is local or not from its beginning to its end, and a weight that would not count there is
 // refused.
+#include <barrier>
 #include <optional>
 
 #include "catch.h"
@@ -12,6 +13,7 @@ namespace {
 
 TEST_CASE("an Accumulation lives around whole steps") {
   const Model model = Model::of({30, 40});
+  std::barrier all_refused(2);  // of threads: a message could be overtaken by the end
   run_buckets(ranks(2), model, {}, [&](auto& buckets, auto&, int) {
     buckets.begin_step();
     expect_refused([&] { const GradientBuckets::Accumulation late(buckets); },
@@ -28,6 +30,9 @@ TEST_CASE("an Accumulation lives around whole steps") {
     // is refused.
     expect_refused([&] { const GradientBuckets::Accumulation late(buckets); },
                    "an Accumulation was made in the middle of step 2");
+    // The buckets end in the middle of a step, which ends the communicator: not before the other
+    // rank is through.
+    all_refused.arrive_and_wait();
   });
 }
 
