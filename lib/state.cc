@@ -31,7 +31,7 @@ namespace {
 // The destructor returns within two seconds: see communicator.h. At its end the control plane may
 // take a quarter of a second. A collective that has not ended fails on all ranks, so few frames
 // still matter then.
-constexpr milliseconds farewell_time{1000}, linger_time{1500}, linger_time_in_a_collective{200},
+constexpr milliseconds leaving_timeout{1000}, linger_time{1500}, linger_time_in_a_collective{200},
     usual_patience{10'000};
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
@@ -180,7 +180,7 @@ CommunicatorState::~CommunicatorState() {
     engine_->await_enqueued(began + operation::GpuPort::settle_time);
     const operation::RankStatus status = engine_->status();
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
-    joined_.control->leave(finished, began + farewell_time);
+    joined_.control->leave(finished, began + leaving_timeout);
   }
   const engine::Engine::Departure how = engine_->stop(began + linger_time);
   if (how == engine::Engine::Departure::in_order)

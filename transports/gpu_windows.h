@@ -34,12 +34,12 @@ class GpuWindows : public Windows {
   // map() for this GPU: registered memory of another process has an address of its own for each.
   virtual std::byte* map_for(const device::Gpu& gpu, int rank, WindowPlace place,
                              std::size_t bytes) = 0;
-  // An operation uses memory of others, or what is registered here, from now on, until let_go()
-  // has been called as often. After a failure let_go() follows when its work on the GPU has ended;
+  // An operation uses memory of others, or what is registered here, from now on, until release()
+  // has been called as often. After a failure release() follows when its work on the GPU has ended;
   // if that does not end, never.
   // Thread-bound: the driver of the transport.
   virtual void hold() noexcept = 0;
-  virtual void let_go() noexcept = 0;
+  virtual void release() noexcept = 0;
   // The windows below are used no longer, nor is any other function called. Waits until others have
   // let go of what this rank has registered, but not beyond `until`. idle: no work of a GPU uses
   // memory of others any more. Otherwise that stays mapped.

@@ -152,7 +152,7 @@ std::string turn(rondo::Communicator& communicator, std::istringstream& argument
   return reply.str();
 }
 
-void obey(rondo::compare::Control& control) {
+void handle(rondo::compare::Control& control) {
   rondo::Communicator communicator = rondo::Communicator::connect();
   control.write_line(
       rondo::compare::ready_line(communicator.rank(), communicator.size(), {"urgent"}));
@@ -174,5 +174,5 @@ int main(int argc, char** argv) {
     std::cerr << "usage: " << argv[0] << " CONTROL (started by bench/hosts/urgent.py)\n";
     return 2;
   }
-  return rondo::compare::run_controlled(argv[1], obey);
+  return rondo::compare::run_controlled(argv[1], handle);
 }

@@ -109,7 +109,7 @@ class Steps {
   std::size_t bucket_bytes_ = 0;
 };
 
-void obey(compare::Control& control, Trainer& trainer) {
+void handle(compare::Control& control, Trainer& trainer) {
   Steps steps(trainer);
   while (const std::optional<std::string> line = control.read_line()) {
     std::istringstream arguments(*line);
@@ -130,7 +130,7 @@ int run_rank(const std::string& control_path,
     const std::unique_ptr<Trainer> trainer = make_trainer();
     control.write_line(
         compare::ready_line(trainer->rank(), trainer->size(), trainer->algorithms()));
-    obey(control, *trainer);
+    handle(control, *trainer);
   });
 }
 

@@ -118,7 +118,7 @@ class Measurer {
   std::span<float> output_;
 };
 
-void obey(Control& control, Library& library) {
+void handle(Control& control, Library& library) {
   Measurer measurer(library);
   while (std::optional<std::string> line = control.read_line()) {
     std::istringstream arguments(*line);
@@ -146,7 +146,7 @@ int run_rank(const std::string& control_path, const MakeLibrary& make_library) {
   return run_controlled(control_path, [&](Control& control) {
     const std::unique_ptr<Library> library = make_library();
     control.write_line(ready_line(library->rank(), library->size(), library->algorithms()));
-    obey(control, *library);
+    handle(control, *library);
   });
 }
 

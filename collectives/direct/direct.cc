@@ -290,7 +290,7 @@ DirectLane::Step DirectLane::advance() {
   gpu_slot_bytes_ = 0;
   cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
   if (cut_off_) return Step::none;
-  if (queue_.first()->on_gpu.mover != nullptr) queue_.first()->on_gpu.mover->let_go_of_windows();
+  if (queue_.first()->on_gpu.mover != nullptr) queue_.first()->on_gpu.mover->release_windows();
   if (transports::Windows* const windows = std::exchange(posted_.windows, nullptr)) {
     windows->ended(posted_.places.in);
     windows->ended(posted_.places.out);

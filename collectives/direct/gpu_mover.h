@@ -59,8 +59,8 @@ class GpuMover {
   void hold_windows() noexcept {
     if (!std::exchange(holds_windows_, true)) windows_.hold();
   }
-  void let_go_of_windows() noexcept {
-    if (std::exchange(holds_windows_, false)) windows_.let_go();
+  void release_windows() noexcept {
+    if (std::exchange(holds_windows_, false)) windows_.release();
   }
 
   // The mark of the next operation has been reached. Gives it back then.

@@ -15,7 +15,7 @@ namespace rondo::direct {
 class GpuMovers {
  public:
   // Before a number is taken for an operation that uses the mover.
-  void know(GpuMover& mover) {
+  void add_gpu(GpuMover& mover) {
     if (std::ranges::find(all_, &mover) == all_.end()) all_.push_back(&mover);
   }
   // After the lanes forgot their operations: waits for copies and kernels under way, but not beyond
@@ -24,7 +24,7 @@ class GpuMovers {
     bool ended = true;
     for (GpuMover* mover : all_) {
       if (mover->port().await_copies(until))
-        mover->let_go_of_windows();
+        mover->release_windows();
       else
         ended = false;
     }

@@ -285,7 +285,7 @@ void Engine::finished(operation::Operation& operation) {
   starter_.memory_freed();
   keep_for_callback(operation);
   operation.succeed();
-  let_go(operation);
+  release(operation);
 }
 
 void Engine::tell_late(const operation::LateReport& late) {
@@ -305,7 +305,7 @@ void Engine::keep_for_callback(operation::Operation& operation) {
 }
 
 // Drops the engine's reference: after that the operation may belong to another call.
-void Engine::let_go(operation::Operation& operation) {
+void Engine::release(operation::Operation& operation) {
   operation.drop();
   driver_.operation_ended();
 }
@@ -359,7 +359,7 @@ void Engine::fail_calls(const operation::Failure& failure) {
       keep_for_callback(*operation);
       ++failures_;
       operation->fail(failure.code, operation->describe(options_.transport) + ": " + failure.cause);
-      let_go(*operation);
+      release(*operation);
       operation = next;
     }
   }

@@ -145,7 +145,7 @@ class Engine final : private operation::OwnerHost, private Driven {
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
   void keep_for_callback(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
-  void let_go(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
+  void release(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
   void end_all() RONDO_REQUIRES(driver_.mutex());
   void fail_calls(const operation::Failure& failure) RONDO_REQUIRES(driver_.mutex());
   void check_left(const operation::LaneCalls& calls) RONDO_REQUIRES(driver_.mutex());

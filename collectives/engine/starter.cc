@@ -44,7 +44,7 @@ operation::CollectiveOperation& Starter::make_direct(const schedules::Call& call
   taken->keep_counts(call);
   taken->on_gpu = {};
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
-    owners.direct->know(*on_gpu->mover);
+    owners.direct->add_gpu(*on_gpu->mover);
     taken->on_gpu = {on_gpu->mover, on_gpu->mover->port().set_mark(on_gpu->stream)};
   }
   operation::DirectOperation& operation = *taken.release();
@@ -67,8 +67,8 @@ operation::CollectiveOperation& Starter::make_scheduled(const schedules::Call& c
   else if (verdict_.failure() == nullptr)
     begin_run(*taken, call);
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
-    owners.links.know(*on_gpu->staging);
-    if (inside != nullptr) inside->know(movers);
+    owners.links.add_gpu(*on_gpu->staging);
+    if (inside != nullptr) inside->add_gpu(movers);
     taken->on_gpu.mark = on_gpu->port().set_mark(on_gpu->stream);
     taken->on_gpu.staging = on_gpu->staging;
     taken->on_gpu.inside = movers;
@@ -116,7 +116,7 @@ operation::Operation& Starter::start(const point::PointCall& call, const GpuMess
     owners_.messages().reserve(call.transfers);
   if (on_gpu != nullptr && verdict_.failure() == nullptr) {
     held_.make_room();
-    owners_.messages().know(on_gpu->transfers);
+    owners_.messages().add_gpu(on_gpu->transfers);
     taken->on_gpu.mark = on_gpu->transfers.port().set_mark(on_gpu->stream);
     taken->on_gpu.transfers = &on_gpu->transfers;
   }

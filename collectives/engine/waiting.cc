@@ -23,7 +23,7 @@ constexpr microseconds patience{500};
 // computes, and that keeps the core for a time slice of milliseconds.
 constexpr microseconds long_turn{250};
 // Yields stop when long ones have cost this much more than sleeps: a slice or two.
-constexpr milliseconds most_debt{5};
+constexpr milliseconds most_excess{5};
 // The longest yield on a core that no other thread wants.
 constexpr microseconds lone_yield{20};
 
@@ -70,38 +70,38 @@ Waiting::Next Waiting::next(base::TimePoint now, bool shared) noexcept {
     waiting_ = true;
     since_ = now;
     lost_ = {};
-    company_ = Company::unknown;
-    debt_ = std::max(debt_ - wake_, nanoseconds{});
+    core_ = Core::unknown;
+    excess_ = std::max(excess_ - wake_, nanoseconds{});
   }
   shared_ = shared;
   if (mode_ == WaitMode::sleep) return Next::sleep;
   if (mode_ == WaitMode::spin) return shared ? Next::yield : Next::spin;
   const nanoseconds waited = now - since_ - lost_;
   if (waited >= patience_) return Next::sleep;
-  if (shared) return debt_ > most_debt ? Next::sleep : Next::yield;
+  if (shared) return excess_ > most_excess ? Next::sleep : Next::yield;
   if (waited < spin_time_) return Next::spin;
-  return has_company() ? Next::sleep : Next::yield;
+  return shares_core() ? Next::sleep : Next::yield;
 }
 
 // Whether a thread that is no rank has wanted this one's core since the last wait that asked.
-bool Waiting::has_company() noexcept {
+bool Waiting::shares_core() noexcept {
   thread_local long seen = 0;
-  if (company_ == Company::unknown) {
+  if (core_ == Core::unknown) {
     const long before = std::exchange(seen, base::involuntary_switches());
-    company_ = seen == before || gave_way_ ? Company::none : Company::some;
-    gave_way_ = false;
+    core_ = seen == before || switched_ ? Core::alone : Core::shared;
+    switched_ = false;
   }
-  return company_ == Company::some;
+  return core_ == Core::shared;
 }
 
 void Waiting::yielded(nanoseconds time) noexcept {
   if (shared_)
-    gave_way_ = true;
+    switched_ = true;
   else if (time > lone_yield)
-    company_ = Company::some;
+    core_ = Core::shared;
   if (time < long_yield_) return;
   lost_ += time;
-  debt_ += time;
+  excess_ += time;
 }
 
 }  // namespace rondo::engine

@@ -34,7 +34,7 @@ class Waiting {
   void yielded(nanoseconds time) noexcept;
 
  private:
-  bool has_company() noexcept;
+  bool shares_core() noexcept;
 
   const WaitMode mode_;
   const nanoseconds wake_, spin_time_, patience_, long_yield_;
@@ -43,10 +43,10 @@ class Waiting {
   base::TimePoint since_{};
   nanoseconds lost_{};  // in long yields
   bool shared_ = false;
-  enum class Company { unknown, none, some } company_ = Company::unknown;
+  enum class Core { unknown, alone, shared } core_ = Core::unknown;
   // About all waits:
-  nanoseconds debt_{};     // what long yields have cost more than sleeps would have
-  bool gave_way_ = false;  // yields to other ranks have been counted as switches
+  nanoseconds excess_{};   // what long yields have cost more than sleeps would have
+  bool switched_ = false;  // the switches counted include yields to other ranks
 };
 
 }  // namespace rondo::engine

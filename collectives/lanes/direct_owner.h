@@ -33,7 +33,7 @@ class DirectOwner final : public operation::OperationOwner {
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
   // See ScheduledLane.
-  void know(direct::GpuMover& mover) { movers_.know(mover); }
+  void add_gpu(direct::GpuMover& mover) { movers_.add_gpu(mover); }
   bool prepare_sleep() { return lane_.prepare_sleep(); }
   bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
   operation::Standing standing(const operation::Operation& operation, bool wants_only) override;

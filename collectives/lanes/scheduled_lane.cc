@@ -69,7 +69,7 @@ void ScheduledLane::begin(operation::ScheduledOperation& operation) {
   if (any_lost) check(base::Clock::now());
 }
 
-void ScheduledLane::know(GpuStaging& gpu) {
+void ScheduledLane::add_gpu(GpuStaging& gpu) {
   if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
 }
 
@@ -218,7 +218,7 @@ transports::Header ScheduledLane::arrived(transports::Link& link,
     return transports::Header::hold;
   }
   if (!check_frame(c, *frame)) return transports::Header::refuse;
-  hear(c);
+  show_header(c);
   if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
   c.held.reset();
   c.arriving = frame;
@@ -263,7 +263,7 @@ void ScheduledLane::sent(transports::Link& link) {
 }
 
 // A header tells it, before the payload and before there is room for that.
-void ScheduledLane::hear(Channel& c) noexcept {
+void ScheduledLane::show_header(Channel& c) noexcept {
   operation::ScheduledOperation& operation = *c.receiving;
   if (c.heard == operation.number) return;
   c.heard = operation.number;

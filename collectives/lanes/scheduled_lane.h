@@ -46,7 +46,7 @@ class ScheduledLane final : public operation::LinkOwner {
   // still are.
   bool await_copies(base::TimePoint until) noexcept;
   // Before a number is taken for an operation that is on this GPU.
-  void know(GpuStaging& gpu);
+  void add_gpu(GpuStaging& gpu);
 
   bool advance() override { return !running_.empty() && run(); }
   void clear() noexcept override;
@@ -101,7 +101,7 @@ class ScheduledLane final : public operation::LinkOwner {
   // Go on to the next operation when the present one has no more frames for this channel.
   void settle_receiving(Channel& channel) noexcept;
   void settle_sending(Channel& channel);
-  void hear(Channel& channel) noexcept;
+  void show_header(Channel& channel) noexcept;
   bool check_frame(const Channel& channel, const operation::Frame& frame);
   bool check_payload(const Channel& channel, std::uint32_t checksum) const;
   void corrupt(const Channel& channel, std::string_view what);

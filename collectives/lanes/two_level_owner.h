@@ -69,9 +69,9 @@ class TwoLevelOwner final : public operation::OperationOwner {
     return has_stage(copies, signature.operation) && !signature.on_gpu;
   }
   // See ScheduledLane.
-  void know(const operation::GpuInside& movers) {
+  void add_gpu(const operation::GpuInside& movers) {
     for (direct::GpuMover* const mover : {movers.sums, movers.copies})
-      if (mover != nullptr) movers_.know(*mover);
+      if (mover != nullptr) movers_.add_gpu(*mover);
   }
   bool prepare_sleep();
   bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }

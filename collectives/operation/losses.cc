@@ -48,13 +48,13 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
                           peer};
     if (need.sends) return failure;
     if (its_loss.lost)
-      return wait_until(std::max(its_loss.lost_at, *its_loss.left_at) + farewell_time, now,
+      return wait_until(std::max(its_loss.lost_at, *its_loss.left_at) + leaving_timeout, now,
                         failure);
     // If this rank has not driven since the peer left, a connection with messages of the peer may
     // wait unseen.
     if (!its_loss.needed_at) its_loss.needed_at = now;
     return wait_until(
-        std::max(*its_loss.left_at + unseen_time, *its_loss.needed_at + farewell_time), now,
+        std::max(*its_loss.left_at + unseen_time, *its_loss.needed_at + leaving_timeout), now,
         failure);
   }
   if (!its_loss.lost) return std::nullopt;
@@ -62,7 +62,7 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
   const bool replaceable = need.replaceable && its_loss.code == Errc::peer_lost;
   if (!its_loss.in_order && !replaceable) return failure;
   if (!its_loss.needed_at) its_loss.needed_at = now;
-  return wait_until(*its_loss.needed_at + (replaceable ? patient_time : farewell_time), now,
+  return wait_until(*its_loss.needed_at + (replaceable ? patient_time : leaving_timeout), now,
                     std::move(failure));
 }
 

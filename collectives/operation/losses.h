@@ -4,7 +4,7 @@
 // matters only to an operation that needs the link.
 //
 // A link that broke counts at once. A peer that closed its link in order may have left in order,
-// and its farewell comes over the control plane. So that loss counts only farewell_time after an
+// and its farewell comes over the control plane. So that loss counts only leaving_timeout after an
 // operation first needs the link. What a peer sent before it left may still be read here.
 //
 // Threads: thread-bound to its owner. It takes no lock and reads no clock.
@@ -25,7 +25,7 @@ namespace rondo::operation {
 
 class Losses {
  public:
-  static constexpr milliseconds farewell_time{200};
+  static constexpr milliseconds leaving_timeout{200};
   // How long to wait for what a peer sent before it left, on a link that has not been seen here.
   static constexpr milliseconds unseen_time{2000};
   // How long to wait for the farewell of a peer that an operation could do without.

@@ -19,52 +19,52 @@ constexpr std::size_t most_senders = 8;
 
 }  // namespace
 
-void Point::post_any(Parcel& parcel, base::TimePoint now) {
-  AnyBucket& bucket = any_[bucket_of(parcel.key)];
-  parcel.from_any = true;
-  if (Arrival* const arrival = bucket.early.oldest(parcel.key)) {
+void Point::post_any(Request& request, base::TimePoint now) {
+  AnyBucket& bucket = any_[bucket_of(request.key)];
+  request.from_any = true;
+  if (Arrival* const arrival = bucket.early.oldest(request.key)) {
     PointPeer& from = peer(arrival->peer);
-    from.arrivals[bucket_of(parcel.key)].take([&](const Arrival& a) { return &a == arrival; });
+    from.arrivals[bucket_of(request.key)].take([&](const Arrival& a) { return &a == arrival; });
     bucket.early.remove(*arrival);
-    found(from, parcel);
-    take(from, parcel, *arrival);
+    found(from, request);
+    take(from, request, *arrival);
     if (from.lost) check_peer(from, now);
     return;
   }
-  parcel.turn = ++turns_;
-  bucket.posted.push(parcel);
+  request.turn = ++turns_;
+  bucket.posted.push(request);
   ++any_posted_;
   check_any(now);
 }
 
 // From now on the receive is one from this peer.
-void Point::found(PointPeer& peer, Parcel& parcel) noexcept {
-  parcel.peer = peer.rank;
+void Point::found(PointPeer& peer, Request& request) noexcept {
+  request.peer = peer.rank;
   ++peer.pending;
 }
 
 // The receive that take_receive() would take.
-Parcel* Point::find_receive(PointPeer& peer, const PointKey& key) noexcept {
-  const auto waits = [&](const Parcel& parcel) { return parcel.key == key; };
-  Parcel* const one = peer.posted[bucket_of(key)].find(waits);
+Request* Point::find_receive(PointPeer& peer, const PointKey& key) noexcept {
+  const auto waits = [&](const Request& request) { return request.key == key; };
+  Request* const one = peer.posted[bucket_of(key)].find(waits);
   if (any_posted_ == 0) return one;
-  Parcel* const other = any_[bucket_of(key)].posted.find(waits);
+  Request* const other = any_[bucket_of(key)].posted.find(waits);
   return other == nullptr || (one != nullptr && one->turn < other->turn) ? one : other;
 }
 
 // The receive that a message from the peer belongs to: the one that was called first. Null if none
 // waits for it.
-Parcel* Point::take_receive(PointPeer& peer, const PointKey& key) noexcept {
-  base::Fifo<Parcel>& named = peer.posted[bucket_of(key)];
-  const auto waits = [&](const Parcel& parcel) { return parcel.key == key; };
+Request* Point::take_receive(PointPeer& peer, const PointKey& key) noexcept {
+  base::Fifo<Request>& named = peer.posted[bucket_of(key)];
+  const auto waits = [&](const Request& request) { return request.key == key; };
   if (any_posted_ == 0) return named.take(waits);
-  base::Fifo<Parcel>& any = any_[bucket_of(key)].posted;
-  const Parcel *const one = named.find(waits), *const other = any.find(waits);
+  base::Fifo<Request>& any = any_[bucket_of(key)].posted;
+  const Request *const one = named.find(waits), *const other = any.find(waits);
   if (other == nullptr || (one != nullptr && one->turn < other->turn)) return named.take(waits);
-  Parcel* const parcel = any.take(waits);
+  Request* const request = any.take(waits);
   --any_posted_;
-  found(peer, *parcel);
-  return parcel;
+  found(peer, *request);
+  return request;
 }
 
 // A lost rank ends a receive from any rank, because it might have sent the message. A rank that has
@@ -90,17 +90,17 @@ void Point::check_any(base::TimePoint now) {
 }
 
 // The operation's receive from any rank, while it has no message.
-const Parcel* Point::open_any(const operation::Operation& operation) const noexcept {
+const Request* Point::open_any(const operation::Operation& operation) const noexcept {
   for (const AnyBucket& bucket : any_)
-    if (const Parcel* const parcel = bucket.posted.find(
-            [&](const Parcel& waiting) { return waiting.operation == &operation; }))
-      return parcel;
+    if (const Request* const request = bucket.posted.find(
+            [&](const Request& waiting) { return waiting.operation == &operation; }))
+      return request;
   return nullptr;
 }
 
-std::string Point::missing_from_any(const Parcel& parcel) const {
+std::string Point::missing_from_any(const Request& request) const {
   std::string text =
-      fmt::format("no rank has called send with tag {} to rank {}", parcel.key.tag, options_.rank);
+      fmt::format("no rank has called send with tag {} to rank {}", request.key.tag, options_.rank);
   std::size_t named = 0;
   std::vector<int> left;
   for (const auto& p : peers_) {

@@ -18,78 +18,78 @@ namespace {
 
 constexpr std::size_t most_named = 8;
 
-std::string progress_text(const Parcel& parcel) {
-  return fmt::format("{} of {}", base::describe_bytes(parcel.offset),
-                     base::describe_bytes(parcel.bytes));
+std::string progress_text(const Request& request) {
+  return fmt::format("{} of {}", base::describe_bytes(request.offset),
+                     base::describe_bytes(request.bytes));
 }
 
 // The receive whose message is arriving as one frame. Null when there is none, or when the message
 // has no receive yet.
-const Parcel* arriving_receive(const PointPeer& peer) {
+const Request* arriving_receive(const PointPeer& peer) {
   if (!peer.arriving || peer.frame.kind != PointKind::message) return nullptr;
-  return peer.parcel != nullptr ? peer.parcel : peer.arrival->receiver;
+  return peer.request != nullptr ? peer.request : peer.arrival->receiver;
 }
 
 // Whether the transfer waits for copies of its GPU only.
-bool waits_for_copies(const Parcel& parcel) noexcept {
-  if (parcel.twin != nullptr) return true;
-  if (parcel.gpu == nullptr) return false;
-  if (!parcel.sending) return parcel.handed;
-  return parcel.load_end > parcel.offset && !parcel.handed &&
-         GpuTransfers::loaded(parcel) == nullptr;
+bool waits_for_copies(const Request& request) noexcept {
+  if (request.other_end != nullptr) return true;
+  if (request.gpu == nullptr) return false;
+  if (!request.sending) return request.handed;
+  return request.load_end > request.offset && !request.handed &&
+         GpuTransfers::loaded(request) == nullptr;
 }
 
-int gpu_of(const Parcel& parcel) noexcept {
-  const GpuTransfers* const gpu = parcel.gpu != nullptr ? parcel.gpu : parcel.twin->gpu;
+int gpu_of(const Request& request) noexcept {
+  const GpuTransfers* const gpu = request.gpu != nullptr ? request.gpu : request.other_end->gpu;
   return gpu->port().gpu().ordinal();
 }
 
 // Whether the header of the receive's next frame waits for a slot.
-bool is_held(const PointPeer& peer, const Parcel& parcel) noexcept {
+bool is_held(const PointPeer& peer, const Request& request) noexcept {
   if (!peer.held) return false;
-  return peer.frame.kind == PointKind::message ? parcel.key == peer.frame.key
-                                               : parcel.message == peer.frame.message;
+  return peer.frame.kind == PointKind::message ? request.key == peer.frame.key
+                                               : request.message == peer.frame.message;
 }
 
 // Calls the function once with each transfer of the operation that has not ended.
 template <class Function>
 void for_each_open(const PointPeer& peer, const operation::Operation& operation,
                    Function function) {
-  const auto look = [&](const Parcel* parcel) {
-    if (parcel != nullptr && parcel->operation == &operation) function(*parcel);
+  const auto look = [&](const Request* request) {
+    if (request != nullptr && request->operation == &operation) function(*request);
   };
-  const auto look_at_all = [&](const base::Fifo<Parcel>& chain) {
-    for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next)
-      look(parcel);
+  const auto look_at_all = [&](const base::Fifo<Request>& chain) {
+    for (const Request* request = chain.first(); request != nullptr; request = request->next)
+      look(request);
   };
-  for (const base::Fifo<Parcel>& chain : peer.posted) look_at_all(chain);
-  for (const base::Fifo<Parcel>* chain :
+  for (const base::Fifo<Request>& chain : peer.posted) look_at_all(chain);
+  for (const base::Fifo<Request>* chain :
        {&peer.waiting, &peer.announced, &peer.flowing, &peer.matched, &peer.granted, &peer.storing})
     look_at_all(*chain);
-  for (const Parcel* p = peer.storing.first(); p != nullptr; p = p->next) look(p->twin);
+  for (const Request* p = peer.storing.first(); p != nullptr; p = p->next) look(p->other_end);
   look(arriving_receive(peer));
   // A frame that the link has taken whole is in no chain. It may have several frames under way.
   for (auto frame = peer.flying.begin(); frame != peer.flying.end(); ++frame)
-    if (frame->parcel != nullptr && frame->parcel->handed &&
+    if (frame->request != nullptr && frame->request->handed &&
         std::none_of(peer.flying.begin(), frame,
-                     [&](const Flight& before) { return before.parcel == frame->parcel; }))
-      look(frame->parcel);
+                     [&](const Flight& before) { return before.request == frame->request; }))
+      look(frame->request);
   for (const base::Fifo<Arrival>& chain : peer.arrivals)  // messages to this rank itself
     for (const Arrival* a = chain.first(); a != nullptr; a = a->next) look(a->sender);
 }
 
 }  // namespace
 
-bool Point::agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame) {
-  if (frame.count == parcel.count && frame.type == parcel.type) return true;
+bool Point::agree(const PointPeer& peer, const Request& request, const PointFrame& frame) {
+  if (frame.count == request.count && frame.type == request.type) return true;
   host_.suspect(
       {Errc::mismatch,
        fmt::format(
            "rank {} called {} where rank {} called {}", peer.rank,
            describe_transfer(true, frame.call, frame.count, frame.type, options_.rank, frame.key),
            options_.rank,
-           describe_transfer(false, parcel.operation->number, parcel.count, parcel.type,
-                             parcel.from_any ? any_rank : peer.rank, parcel.key))});
+           describe_transfer(false, request.operation->number, request.count, request.type,
+                             request.from_any ? any_rank : peer.rank, request.key))});
   return false;
 }
 
@@ -144,12 +144,12 @@ std::string Point::missing(const operation::Operation& operation) const {
   std::size_t named = 0;
   for (const auto& p : peers_) {
     if (!p) continue;
-    for_each_open(*p, operation, [&](const Parcel& parcel) {
-      if (named++ < most_named) text += (text.empty() ? "" : "; ") + missing(*p, parcel);
+    for_each_open(*p, operation, [&](const Request& request) {
+      if (named++ < most_named) text += (text.empty() ? "" : "; ") + missing(*p, request);
     });
   }
   if (named > most_named) text += fmt::format("; and {} more", named - most_named);
-  if (const Parcel* const parcel = open_any(operation)) text += missing_from_any(*parcel);
+  if (const Request* const request = open_any(operation)) text += missing_from_any(*request);
   return text;
 }
 
@@ -165,9 +165,9 @@ void Point::append_awaited(const operation::Operation& operation,
   for (const auto& p : peers_) {
     if (!p) continue;
     bool any = false;
-    for_each_open(*p, operation, [&](const Parcel& parcel) {
-      if (waits_for_copies(parcel))
-        awaited.gpu = fmt::format("GPU {}, which has not yet done its copies", gpu_of(parcel));
+    for_each_open(*p, operation, [&](const Request& request) {
+      if (waits_for_copies(request))
+        awaited.gpu = fmt::format("GPU {}, which has not yet done its copies", gpu_of(request));
       else
         any = true;
     });
@@ -176,45 +176,45 @@ void Point::append_awaited(const operation::Operation& operation,
 }
 
 // Returns what the transfer waits for on this rank's own GPU; else empty.
-std::string Point::missing_of_gpu(const PointPeer& peer, const Parcel& parcel) const {
-  if (waits_for_copies(parcel)) {
-    return fmt::format("GPU {} has not yet copied the data of {}", gpu_of(parcel),
-                       parcel.key.space != 0 ? "all_to_all_v"
-                       : parcel.sending      ? "send"
-                                             : "receive");
+std::string Point::missing_of_gpu(const PointPeer& peer, const Request& request) const {
+  if (waits_for_copies(request)) {
+    return fmt::format("GPU {} has not yet copied the data of {}", gpu_of(request),
+                       request.key.space != 0 ? "all_to_all_v"
+                       : request.sending      ? "send"
+                                              : "receive");
   }
-  if (parcel.gpu == nullptr) return {};
-  const bool loads = parcel.slots.empty() &&
-                     (peer.flowing.contains(parcel) ||
-                      (peer.waiting.first() == &parcel && parcel.bytes <= transports::eager_bytes));
-  if (parcel.sending ? loads : is_held(peer, parcel))
+  if (request.gpu == nullptr) return {};
+  const bool loads = request.slots.empty() &&
+                     (peer.flowing.contains(request) || (peer.waiting.first() == &request &&
+                                                         request.bytes <= transports::eager_bytes));
+  if (request.sending ? loads : is_held(peer, request))
     return fmt::format("other messages use all staging memory for messages of GPU {}",
-                       gpu_of(parcel));
+                       gpu_of(request));
   return {};
 }
 
-std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
+std::string Point::missing(const PointPeer& peer, const Request& request) const {
   const std::string other =
-      parcel.key.space != 0
+      request.key.space != 0
           ? "all_to_all_v"
-          : fmt::format("{} with tag {}", parcel.sending ? "receive" : "send", parcel.key.tag);
-  if (std::string text = missing_of_gpu(peer, parcel); !text.empty()) return text;
-  if (parcel.handed)
+          : fmt::format("{} with tag {}", request.sending ? "receive" : "send", request.key.tag);
+  if (std::string text = missing_of_gpu(peer, request); !text.empty()) return text;
+  if (request.handed)
     return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank,
                        options_.rank, other);
-  if (&parcel == arriving_receive(peer))
+  if (&request == arriving_receive(peer))
     return fmt::format("rank {} has sent the header of {}, and not yet all of its {}", peer.rank,
-                       other, base::describe_bytes(parcel.bytes));
-  if (parcel.sending && (parcel.offset > 0 || peer.flowing.contains(parcel)))
-    return fmt::format("rank {} has taken {} of {}", peer.rank, progress_text(parcel), other);
-  if (parcel.sending && peer.waiting.contains(parcel))
+                       other, base::describe_bytes(request.bytes));
+  if (request.sending && (request.offset > 0 || peer.flowing.contains(request)))
+    return fmt::format("rank {} has taken {} of {}", peer.rank, progress_text(request), other);
+  if (request.sending && peer.waiting.contains(request))
     return fmt::format("rank {} takes no more frames from rank {}", peer.rank, options_.rank);
-  if (!parcel.sending && peer.granted.contains(parcel))
-    return fmt::format("rank {} has sent {} of {}", peer.rank, progress_text(parcel), other);
-  if (!parcel.sending && peer.matched.contains(parcel))
+  if (!request.sending && peer.granted.contains(request))
+    return fmt::format("rank {} has sent {} of {}", peer.rank, progress_text(request), other);
+  if (!request.sending && peer.matched.contains(request))
     return fmt::format("rank {} has announced {} and was not asked for it yet", peer.rank, other);
   std::string text = fmt::format("rank {} has not called {}", peer.rank, other);
-  if (!parcel.sending) text += tags_at_hand(peer, "it");
+  if (!request.sending) text += tags_at_hand(peer, "it");
   return text;
 }
 

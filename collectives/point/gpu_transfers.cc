@@ -59,47 +59,47 @@ GpuTransfers::GpuTransfers(const device::Gpu& gpu, int ranks,
       loads_{port_.queue(0)},
       stores_{port_.queue(1)} {}
 
-void GpuTransfers::load(Parcel& parcel, std::size_t offset, std::size_t bytes) {
-  if (parcel.load_end > offset) return;
+void GpuTransfers::load(Request& request, std::size_t offset, std::size_t bytes) {
+  if (request.load_end > offset) return;
   const bool small = GpuSlots::is_small(bytes);
-  std::uint8_t& share = shares_[static_cast<std::size_t>(parcel.peer)].of(small);
+  std::uint8_t& share = shares_[static_cast<std::size_t>(request.peer)].of(small);
   if (share == (small ? most_small : most_large)) return;
   GpuSlot* const slot = sends_.take(bytes);
   if (slot == nullptr) return;
   ++share;
   const device::Current current(port_.gpu());
-  loads_.queue.to_host(slot->memory, address_of(parcel.data + offset), bytes);
+  loads_.queue.to_host(slot->memory, address_of(request.data + offset), bytes);
   loads_.queue.end_batch();
-  loads_.push({&parcel, slot});
-  parcel.slots.push(*slot);
-  parcel.load_end = offset + bytes;
+  loads_.push({&request, slot});
+  request.slots.push(*slot);
+  request.load_end = offset + bytes;
 }
 
-void GpuTransfers::load_ahead(Parcel& parcel, std::size_t offset, std::size_t bytes) {
-  if (bytes != 0 && parcel.load_end == offset && sends_.mostly_free(bytes))
-    load(parcel, offset, bytes);
+void GpuTransfers::load_ahead(Request& request, std::size_t offset, std::size_t bytes) {
+  if (bytes != 0 && request.load_end == offset && sends_.mostly_free(bytes))
+    load(request, offset, bytes);
 }
 
-GpuSlot* GpuTransfers::loaded(const Parcel& parcel) noexcept {
-  GpuSlot* const next = parcel.slots.find([](const GpuSlot& slot) { return !slot.lent; });
+GpuSlot* GpuTransfers::loaded(const Request& request) noexcept {
+  GpuSlot* const next = request.slots.find([](const GpuSlot& slot) { return !slot.lent; });
   return next != nullptr && next->loaded ? next : nullptr;
 }
 
-void GpuTransfers::sent(Parcel& parcel, GpuSlot& slot) noexcept {
-  parcel.slots.take([&](const GpuSlot& s) { return &s == &slot; });
-  --shares_[static_cast<std::size_t>(parcel.peer)].of(slot.small);
+void GpuTransfers::sent(Request& request, GpuSlot& slot) noexcept {
+  request.slots.take([&](const GpuSlot& s) { return &s == &slot; });
+  --shares_[static_cast<std::size_t>(request.peer)].of(slot.small);
   sends_.give(slot);
 }
 
-void GpuTransfers::store(Parcel& parcel, GpuSlot& slot, std::size_t offset, std::size_t bytes) {
+void GpuTransfers::store(Request& request, GpuSlot& slot, std::size_t offset, std::size_t bytes) {
   const device::Current current(port_.gpu());
-  stores_.queue.to_device(address_of(parcel.data + offset), slot.memory, bytes);
+  stores_.queue.to_device(address_of(request.data + offset), slot.memory, bytes);
   stores_.queue.end_batch();
-  stores_.push({&parcel, &slot});
-  ++parcel.copies;
+  stores_.push({&request, &slot});
+  ++request.copies;
 }
 
-void GpuTransfers::copy(const Parcel& from, Parcel& to) {
+void GpuTransfers::copy(const Request& from, Request& to) {
   const device::Current current(port_.gpu());
   stores_.queue.on_device(address_of(to.data), address_of(from.data), from.bytes);
   stores_.queue.end_batch();
@@ -119,7 +119,7 @@ bool GpuTransfers::advance_loads() {
   return moved;
 }
 
-Parcel* GpuTransfers::take_stored() {
+Request* GpuTransfers::take_stored() {
   if (stores_.count == 0) return nullptr;
   const device::Current current(port_.gpu());
   if (!stores_.queue.take_ended()) return nullptr;
@@ -128,8 +128,8 @@ Parcel* GpuTransfers::take_stored() {
     receives_.give(*copy.slot);
   else
     --copies_;
-  --copy.parcel->copies;
-  return copy.parcel;
+  --copy.request->copies;
+  return copy.request;
 }
 
 // A copy that ends after the last look and before the watch would wake nobody, so this looks again.

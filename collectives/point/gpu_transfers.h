@@ -24,7 +24,7 @@ namespace rondo::point {
 
 // Memory for a piece of a message.
 struct GpuSlot {
-  GpuSlot* next = nullptr;  // of the same parcel, or free
+  GpuSlot* next = nullptr;  // of the same request, or free
   std::byte* memory = nullptr;
   bool small = false;
   bool loaded = false;  // the GPU has written it
@@ -76,40 +76,40 @@ class GpuTransfers {
   operation::GpuPort& port() noexcept { return port_; }
   const operation::GpuPort& port() const noexcept { return port_; }
 
-  // Sends. The pieces of a parcel are loaded and sent in order. Loads this one, unless that was
+  // Sends. The pieces of a request are loaded and sent in order. Loads this one, unless that was
   // done before, no slot is free, or the peer has its share of them.
-  void load(Parcel& parcel, std::size_t offset, std::size_t bytes);
+  void load(Request& request, std::size_t offset, std::size_t bytes);
   // Does the same, but leaves slots for pieces that are needed sooner.
-  void load_ahead(Parcel& parcel, std::size_t offset, std::size_t bytes);
+  void load_ahead(Request& request, std::size_t offset, std::size_t bytes);
   // The next piece to send, once it has been loaded; else null.
-  static GpuSlot* loaded(const Parcel& parcel) noexcept;
+  static GpuSlot* loaded(const Request& request) noexcept;
   // The piece in the slot has been sent. A link may take a later piece first.
-  void sent(Parcel& parcel, GpuSlot& slot) noexcept;
+  void sent(Request& request, GpuSlot& slot) noexcept;
 
   // Receives. Whether take_room() has a slot for so many bytes.
   bool has_room(std::size_t bytes) const noexcept { return receives_.free(bytes) != 0; }
   GpuSlot* take_room(std::size_t bytes) noexcept { return receives_.take(bytes); }
-  // Copies the slot to this place of the parcel, and frees it afterwards.
-  void store(Parcel& parcel, GpuSlot& slot, std::size_t offset, std::size_t bytes);
+  // Copies the slot to this place of the request, and frees it afterwards.
+  void store(Request& request, GpuSlot& slot, std::size_t offset, std::size_t bytes);
   // A message of this rank to itself, on this GPU. copy() requires can_copy(), and counts as a
   // store of `to`.
   bool can_copy() const noexcept { return copies_ < most_copies; }
-  void copy(const Parcel& from, Parcel& to);
+  void copy(const Request& from, Request& to);
 
   // Looks at the loads under way. True when one has ended.
   bool advance_loads();
-  // A parcel of which the GPU has done a store; null when there is no other.
-  Parcel* take_stored();
+  // A request of which the GPU has done a store; null when there is no other.
+  Request* take_stored();
   // Makes the GPU wake the driver when it has done something. False: it already has.
   bool prepare_sleep();
-  // Forgets all parcels. Copies may still be under way.
+  // Forgets all requests. Copies may still be under way.
   void clear() noexcept;
 
  private:
   static constexpr std::size_t most_copies =
       device::CopyQueue::most_batches - GpuSlots::small_count - GpuSlots::large_count;
   struct Copy {
-    Parcel* parcel = nullptr;
+    Request* request = nullptr;
     GpuSlot* slot = nullptr;
   };
   // Copies under way, oldest first.

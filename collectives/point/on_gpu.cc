@@ -9,7 +9,7 @@
 
 namespace rondo::point {
 
-void Point::know(GpuTransfers& gpu) {
+void Point::add_gpu(GpuTransfers& gpu) {
   if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
 }
 
@@ -27,8 +27,8 @@ bool Point::advance_gpus() {
   bool moved = false;
   for (GpuTransfers* gpu : gpus_) {
     moved = gpu->advance_loads() || moved;
-    while (Parcel* const parcel = gpu->take_stored()) {
-      stored(*parcel);
+    while (Request* const request = gpu->take_stored()) {
+      stored(*request);
       moved = true;
     }
   }
@@ -38,19 +38,19 @@ bool Point::advance_gpus() {
 
 // Sending.
 
-// True when this piece of the parcel is in host memory.
-bool Point::load(Parcel& parcel, std::size_t offset, std::size_t bytes) {
-  if (parcel.gpu == nullptr) return true;
-  parcel.gpu->load(parcel, offset, bytes);
+// True when this piece of the request is in host memory.
+bool Point::load(Request& request, std::size_t offset, std::size_t bytes) {
+  if (request.gpu == nullptr) return true;
+  request.gpu->load(request, offset, bytes);
   const std::size_t end = offset + bytes;
-  parcel.gpu->load_ahead(parcel, end, std::min(point_piece_bytes, parcel.bytes - end));
-  return GpuTransfers::loaded(parcel) != nullptr;
+  request.gpu->load_ahead(request, end, std::min(point_piece_bytes, request.bytes - end));
+  return GpuTransfers::loaded(request) != nullptr;
 }
 
 // Where the piece is; requires load(). Sets the slot, if it is in one.
-const std::byte* Point::bytes_at(const Parcel& parcel, std::size_t offset, GpuSlot*& slot) {
-  if (parcel.gpu == nullptr) return parcel.data + offset;
-  slot = GpuTransfers::loaded(parcel);
+const std::byte* Point::bytes_at(const Request& request, std::size_t offset, GpuSlot*& slot) {
+  if (request.gpu == nullptr) return request.data + offset;
+  slot = GpuTransfers::loaded(request);
   return slot->memory;
 }
 
@@ -58,7 +58,7 @@ const std::byte* Point::bytes_at(const Parcel& parcel, std::size_t offset, GpuSl
 // for them.
 void Point::load_waiting(const PointPeer& peer) {
   std::uint64_t cost = peer.cost_sent;
-  for (Parcel* p = peer.waiting.first(); p != nullptr; p = p->next) {
+  for (Request* p = peer.waiting.first(); p != nullptr; p = p->next) {
     cost += message_cost + p->bytes;
     if (cost - peer.cost_returned > point_credit || p->bytes > transports::eager_bytes) return;
     if (p->gpu != nullptr) p->gpu->load_ahead(*p, 0, p->bytes);
@@ -68,49 +68,50 @@ void Point::load_waiting(const PointPeer& peer) {
 // Receiving.
 
 // The receive that the frame of the peer belongs to; null where there is none yet.
-Parcel* Point::receive_of_frame(PointPeer& peer) noexcept {
+Request* Point::receive_of_frame(PointPeer& peer) noexcept {
   const PointFrame& frame = peer.frame;
   if (frame.kind == PointKind::message) return find_receive(peer, frame.key);
   if (frame.kind != PointKind::piece) return nullptr;
-  return peer.granted.find([&](const Parcel& p) { return p.message == frame.message; });
+  return peer.granted.find([&](const Request& p) { return p.message == frame.message; });
 }
 
 // Whether the frame cannot be taken now: its receive is on a GPU, and no slot is free.
 bool Point::waits_for_slot(PointPeer& peer) noexcept {
   if (gpus_.empty()) return false;
-  const Parcel* const receive = receive_of_frame(peer);
+  const Request* const receive = receive_of_frame(peer);
   return receive != nullptr && receive->gpu != nullptr &&
          !receive->gpu->has_room(std::min(point_piece_bytes, receive->bytes - receive->offset));
 }
 
 // Where the next bytes of the receive go. On a GPU, a slot must be free.
-transports::Receive Point::place_for(PointPeer& peer, Parcel& parcel, std::size_t bytes) noexcept {
-  if (parcel.gpu != nullptr) peer.slot = parcel.gpu->take_room(bytes);
+transports::Receive Point::place_for(PointPeer& peer, Request& request,
+                                     std::size_t bytes) noexcept {
+  if (request.gpu != nullptr) peer.slot = request.gpu->take_room(bytes);
   if (bytes == 0) return {};
-  return {peer.slot != nullptr ? peer.slot->memory : parcel.data + parcel.offset, bytes};
+  return {peer.slot != nullptr ? peer.slot->memory : request.data + request.offset, bytes};
 }
 
 // Everything has come.
-void Point::received_all(PointPeer& peer, Parcel& parcel) {
-  parcel.handed = true;
-  if (parcel.copies == 0) return end(parcel);
-  peer.storing.push(parcel);
+void Point::received_all(PointPeer& peer, Request& request) {
+  request.handed = true;
+  if (request.copies == 0) return end(request);
+  peer.storing.push(request);
 }
 
 // One of the copies to the receive's memory has ended.
-void Point::stored(Parcel& parcel) {
-  moved(parcel);
-  if (!parcel.handed || parcel.copies != 0) return;
-  peer(parcel.peer).storing.take([&](const Parcel& p) { return &p == &parcel; });
-  if (parcel.twin != nullptr) end(*parcel.twin);
-  end(parcel);
+void Point::stored(Request& request) {
+  moved(request);
+  if (!request.handed || request.copies != 0) return;
+  peer(request.peer).storing.take([&](const Request& p) { return &p == &request; });
+  if (request.other_end != nullptr) end(*request.other_end);
+  end(request);
 }
 
 // The message came before its receive, and whole.
-void Point::deliver(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
-  ++parcel.copies;
-  arrival.receiver = &parcel;
-  received_all(peer, parcel);
+void Point::deliver(PointPeer& peer, Request& request, Arrival& arrival) {
+  ++request.copies;
+  arrival.receiver = &request;
+  received_all(peer, request);
   waiting_for_slot_.push(arrival);
   deliver_waiting();
 }
@@ -121,12 +122,12 @@ bool Point::deliver_waiting() {
     return arrival.receiver->gpu->has_room(arrival.receiver->bytes);
   };
   while (Arrival* const arrival = waiting_for_slot_.take(has_room)) {
-    Parcel& parcel = *arrival->receiver;
-    GpuSlot& slot = *parcel.gpu->take_room(parcel.bytes);
-    base::copy_bytes(slot.memory, bytes_of(*arrival), parcel.bytes);
-    parcel.gpu->store(parcel, slot, 0, parcel.bytes);
-    --parcel.copies;
-    consumed(peer(arrival->peer), parcel.bytes);
+    Request& request = *arrival->receiver;
+    GpuSlot& slot = *request.gpu->take_room(request.bytes);
+    base::copy_bytes(slot.memory, bytes_of(*arrival), request.bytes);
+    request.gpu->store(request, slot, 0, request.bytes);
+    --request.copies;
+    consumed(peer(arrival->peer), request.bytes);
     drop(*arrival);
     moved = true;
   }
@@ -135,9 +136,9 @@ bool Point::deliver_waiting() {
 
 // Messages to this rank itself.
 
-void Point::copy_to_self(PointPeer& peer, Parcel& from, Parcel& to) {
-  from.twin = &to;
-  to.twin = &from;
+void Point::copy_to_self(PointPeer& peer, Request& from, Request& to) {
+  from.other_end = &to;
+  to.other_end = &from;
   ++to.copies;
   received_all(peer, to);
   copying_.push(from);
@@ -146,14 +147,14 @@ void Point::copy_to_self(PointPeer& peer, Parcel& from, Parcel& to) {
 
 bool Point::copy_waiting() {
   bool moved = false;
-  for (Parcel *from = copying_.first(), *next = nullptr; from != nullptr; from = next) {
+  for (Request *from = copying_.first(), *next = nullptr; from != nullptr; from = next) {
     next = from->next;
     const std::size_t before = from->offset;
     const bool all = copy_some(*from);
     moved = moved || all || from->offset != before;
     if (!all) continue;
-    copying_.take([&](const Parcel& p) { return &p == from; });
-    Parcel& to = *from->twin;
+    copying_.take([&](const Request& p) { return &p == from; });
+    Request& to = *from->other_end;
     --to.copies;
     stored(to);
   }
@@ -161,8 +162,8 @@ bool Point::copy_waiting() {
 }
 
 // True when all copies have been made or are under way.
-bool Point::copy_some(Parcel& from) {
-  Parcel& to = *from.twin;
+bool Point::copy_some(Request& from) {
+  Request& to = *from.other_end;
   if (from.gpu != nullptr && from.gpu == to.gpu) {
     if (!from.gpu->can_copy()) return false;
     from.gpu->copy(from, to);

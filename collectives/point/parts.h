@@ -92,8 +92,8 @@ class Blocks {
 };
 
 // One send or receive of this rank that has not ended.
-struct Parcel {
-  Parcel* next = nullptr;
+struct Request {
+  Request* next = nullptr;
   MessageOperation* operation = nullptr;
   int peer = 0;  // any_rank: it has no message yet
   bool sending = false;
@@ -118,7 +118,7 @@ struct Parcel {
   // Copies of a receive to its memory that have not ended, and one more while there will be
   // others.
   std::uint32_t copies = 0;
-  Parcel* twin =
+  Request* other_end =
       nullptr;  // the other end of a message to this rank itself, if a GPU has one of them
 };
 
@@ -128,11 +128,11 @@ struct Arrival {
   Arrival *older = nullptr, *newer = nullptr;  // in Early
   int peer = 0;
   PointFrame frame;
-  bool announced = false;      // its bytes are still with the sender
-  bool complete = false;       // its bytes are here: in the block, or in the frame
-  Block* block = nullptr;      // null when the frame holds them
-  Parcel* receiver = nullptr;  // a receive that took it while its bytes were still coming
-  Parcel* sender = nullptr;    // the send, if this rank announced the message to itself
+  bool announced = false;       // its bytes are still with the sender
+  bool complete = false;        // its bytes are here: in the block, or in the frame
+  Block* block = nullptr;       // null when the frame holds them
+  Request* receiver = nullptr;  // a receive that took it while its bytes were still coming
+  Request* sender = nullptr;    // the send, if this rank announced the message to itself
 };
 
 // Where the bytes of a complete message are.
@@ -173,21 +173,21 @@ class Early {
 
 // Receives and messages of one bucket, of all peers.
 struct AnyBucket {
-  base::Fifo<Parcel> posted;  // receives from any rank without a message
+  base::Fifo<Request> posted;  // receives from any rank without a message
   Early early;
 };
 
 // A frame under way on a link.
 struct Flight {
-  Parcel* parcel = nullptr;  // null for grants and credit
-  GpuSlot* slot = nullptr;   // of the parcel, if the frame carries bytes from there
+  Request* request = nullptr;  // null for grants and credit
+  GpuSlot* slot = nullptr;     // of the request, if the frame carries bytes from there
 };
 
 // Holds what this rank knows of a peer, which may be itself.
 struct PointPeer {
   int rank = 0;
   transports::Link* link = nullptr;
-  std::size_t pending = 0;  // parcels that have not ended
+  std::size_t pending = 0;  // requests that have not ended
   // The link is lost; the rank has left in order. Losses says when that matters.
   bool lost = false, left = false;
   bool gone = false;  // it has left, and what it sent has come: a receive from any rank found so
@@ -197,11 +197,11 @@ struct PointPeer {
   bool piece_next = false;  // pieces and messages take turns
   std::uint64_t messages_sent = 0;
   std::uint64_t cost_sent = 0, cost_returned = 0;  // of messages sent without a grant
-  base::Fifo<Parcel> waiting;                      // nothing sent yet
-  base::Fifo<Parcel> announced;                    // not granted yet
+  base::Fifo<Request> waiting;                     // nothing sent yet
+  base::Fifo<Request> announced;                   // not granted yet
   std::size_t announced_count = 0;
-  base::Fifo<Parcel> flowing;  // granted; the first sends the next piece
-  std::vector<Flight> flying;  // oldest first
+  base::Fifo<Request> flowing;  // granted; the first sends the next piece
+  std::vector<Flight> flying;   // oldest first
 
   // From the peer.
   std::uint64_t messages_received = 0;
@@ -209,12 +209,13 @@ struct PointPeer {
   // peer has been told.
   std::uint64_t cost_received = 0, cost_consumed = 0, cost_reported = 0;
   std::array<base::Fifo<Arrival>, point_buckets> arrivals;
-  std::array<base::Fifo<Parcel>, point_buckets> posted;  // receives that name it, without a message
-  std::size_t announcements = 0;                         // among the arrivals
-  base::Fifo<Parcel> matched;                            // to an announced message, not granted yet
-  base::Fifo<Parcel> granted;                            // their pieces are coming
+  std::array<base::Fifo<Request>, point_buckets>
+      posted;                     // receives that name it, without a message
+  std::size_t announcements = 0;  // among the arrivals
+  base::Fifo<Request> matched;    // to an announced message, not granted yet
+  base::Fifo<Request> granted;    // their pieces are coming
   std::size_t granted_count = 0;
-  base::Fifo<Parcel> storing;  // everything has come; GPUs have not stored all of it
+  base::Fifo<Request> storing;  // everything has come; GPUs have not stored all of it
 
   // The frame that is arriving, where its payload goes, and the message or receive it belongs to.
   bool arriving = false;
@@ -223,7 +224,7 @@ struct PointPeer {
   PointFrame frame;
   transports::Receive receive;
   Arrival* arrival = nullptr;
-  Parcel* parcel = nullptr;
+  Request* request = nullptr;
   GpuSlot* slot = nullptr;
 };
 

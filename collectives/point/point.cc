@@ -11,12 +11,12 @@ namespace rondo::point {
 
 namespace {
 
-PointFrame frame_of(const Parcel& parcel) noexcept {
+PointFrame frame_of(const Request& request) noexcept {
   PointFrame frame;
-  frame.type = parcel.type;
-  frame.key = parcel.key;
-  frame.count = parcel.count;
-  frame.call = static_cast<std::uint32_t>(parcel.operation->number);
+  frame.type = request.type;
+  frame.key = request.key;
+  frame.count = request.count;
+  frame.call = static_cast<std::uint32_t>(request.operation->number);
   return frame;
 }
 
@@ -41,7 +41,7 @@ PointPeer& Point::peer(int rank) {
 }
 
 void Point::reserve(std::span<const PointTransfer> transfers) {
-  parcels_.reserve(transfers.size());
+  requests_.reserve(transfers.size());
   for (const PointTransfer& transfer : transfers)
     if (transfer.peer != any_rank) peer(transfer.peer);
 }
@@ -58,33 +58,33 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
   for (const bool sending : {false, true})
     for (const PointTransfer& t : transfers) {
       if (t.sending != sending) continue;
-      Parcel& parcel = parcels_.take();
-      parcel.operation = &operation;
-      parcel.peer = t.peer;
-      parcel.sending = sending;
-      parcel.key = t.key;
-      parcel.type = t.type;
-      parcel.count = t.count;
-      parcel.data = t.data;
-      parcel.bytes = t.count * size_of(t.type);
-      if (parcel.bytes != 0) parcel.gpu = operation.on_gpu.transfers;
+      Request& request = requests_.take();
+      request.operation = &operation;
+      request.peer = t.peer;
+      request.sending = sending;
+      request.key = t.key;
+      request.type = t.type;
+      request.count = t.count;
+      request.data = t.data;
+      request.bytes = t.count * size_of(t.type);
+      if (request.bytes != 0) request.gpu = operation.on_gpu.transfers;
       if (t.peer == any_rank)
-        post_any(parcel, now);
+        post_any(request, now);
       else
-        begin(peer(t.peer), parcel, now);
+        begin(peer(t.peer), request, now);
       if (operation.state() != operation::Operation::State::running)
         return;  // failed, or all is done
     }
 }
 
-void Point::begin(PointPeer& peer, Parcel& parcel, base::TimePoint now) {
+void Point::begin(PointPeer& peer, Request& request, base::TimePoint now) {
   ++peer.pending;
-  if (!parcel.sending) {
-    post(peer, parcel);
+  if (!request.sending) {
+    post(peer, request);
   } else if (peer.rank == options_.rank) {
-    send_to_self(peer, parcel);
+    send_to_self(peer, request);
   } else {
-    peer.waiting.push(parcel);
+    peer.waiting.push(request);
     activate(peer);
   }
   if (peer.left || peer.lost) check_peer(peer, now);
@@ -92,29 +92,29 @@ void Point::begin(PointPeer& peer, Parcel& parcel, base::TimePoint now) {
 
 // Only the oldest call counts. The others do not wait for it, so what they move would hide that it
 // stands still.
-void Point::moved(const Parcel& parcel) noexcept {
-  if (parcel.operation == calls_.first()) calls_.moved();
+void Point::moved(const Request& request) noexcept {
+  if (request.operation == calls_.first()) calls_.moved();
 }
 
-void Point::end(Parcel& parcel) {
-  MessageOperation& operation = *parcel.operation;
-  moved(parcel);
-  --peer(parcel.peer).pending;
-  if (!parcel.sending) operation.received_from(parcel.peer);
-  parcels_.give(parcel);
+void Point::end(Request& request) {
+  MessageOperation& operation = *request.operation;
+  moved(request);
+  --peer(request.peer).pending;
+  if (!request.sending) operation.received_from(request.peer);
+  requests_.give(request);
   if (--operation.transfers_left == 0) host_.finished(operation);
 }
 
-void Point::post(PointPeer& peer, Parcel& parcel) {
-  const std::size_t bucket = bucket_of(parcel.key);
+void Point::post(PointPeer& peer, Request& request) {
+  const std::size_t bucket = bucket_of(request.key);
   Arrival* const arrival =
-      peer.arrivals[bucket].take([&](const Arrival& a) { return a.frame.key == parcel.key; });
+      peer.arrivals[bucket].take([&](const Arrival& a) { return a.frame.key == request.key; });
   if (arrival == nullptr) {
-    parcel.turn = ++turns_;
-    peer.posted[bucket].push(parcel);
+    request.turn = ++turns_;
+    peer.posted[bucket].push(request);
   } else {
     any_[bucket].early.remove(*arrival);
-    take(peer, parcel, *arrival);
+    take(peer, request, *arrival);
   }
 }
 
@@ -129,34 +129,34 @@ Arrival& Point::keep(PointPeer& peer, const PointFrame& frame) {
   return arrival;
 }
 
-void Point::take(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
-  if (!agree(peer, parcel, arrival.frame)) return;
+void Point::take(PointPeer& peer, Request& request, Arrival& arrival) {
+  if (!agree(peer, request, arrival.frame)) return;
   if (!arrival.announced && !arrival.complete) {
-    arrival.receiver = &parcel;  // received_message() goes on when the bytes are here
+    arrival.receiver = &request;  // received_message() goes on when the bytes are here
     return;
   }
-  if (!arrival.announced && parcel.gpu != nullptr) return deliver(peer, parcel, arrival);
+  if (!arrival.announced && request.gpu != nullptr) return deliver(peer, request, arrival);
   if (!arrival.announced) {
-    base::copy_bytes(parcel.data, bytes_of(arrival), parcel.bytes);
-    consumed(peer, parcel.bytes);
+    base::copy_bytes(request.data, bytes_of(arrival), request.bytes);
+    consumed(peer, request.bytes);
   } else if (arrival.sender != nullptr) {
     --peer.announcements;
-    Parcel& sender = *arrival.sender;
-    if (sender.gpu != nullptr || parcel.gpu != nullptr) {
+    Request& sender = *arrival.sender;
+    if (sender.gpu != nullptr || request.gpu != nullptr) {
       drop(arrival);
-      return copy_to_self(peer, sender, parcel);
+      return copy_to_self(peer, sender, request);
     }
-    base::copy_bytes(parcel.data, sender.data, parcel.bytes);
+    base::copy_bytes(request.data, sender.data, request.bytes);
     end(sender);
   } else {
     --peer.announcements;
-    parcel.message = arrival.frame.message;
+    request.message = arrival.frame.message;
     drop(arrival);
-    peer.matched.push(parcel);
+    peer.matched.push(request);
     return activate(peer);
   }
   drop(arrival);
-  end(parcel);
+  end(request);
 }
 
 void Point::drop(Arrival& arrival) noexcept {
@@ -173,32 +173,32 @@ void Point::consumed(PointPeer& peer, std::uint64_t bytes) {
   }
 }
 
-void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
-  const PointFrame frame = frame_of(parcel);
-  if (Parcel* const receiver = take_receive(peer, parcel.key)) {
+void Point::send_to_self(PointPeer& peer, Request& request) {
+  const PointFrame frame = frame_of(request);
+  if (Request* const receiver = take_receive(peer, request.key)) {
     if (!agree(peer, *receiver, frame)) return;
-    if (parcel.gpu != nullptr || receiver->gpu != nullptr)
-      return copy_to_self(peer, parcel, *receiver);
-    base::copy_bytes(receiver->data, parcel.data, parcel.bytes);
+    if (request.gpu != nullptr || receiver->gpu != nullptr)
+      return copy_to_self(peer, request, *receiver);
+    base::copy_bytes(receiver->data, request.data, request.bytes);
     end(*receiver);
-    return end(parcel);
+    return end(request);
   }
   Arrival& arrival = keep(peer, frame);
-  const std::uint64_t cost = message_cost + parcel.bytes;
-  if (parcel.bytes > transports::eager_bytes || parcel.gpu != nullptr ||
+  const std::uint64_t cost = message_cost + request.bytes;
+  if (request.bytes > transports::eager_bytes || request.gpu != nullptr ||
       peer.cost_sent + cost - peer.cost_returned > point_credit) {
     arrival.announced = true;
-    arrival.sender = &parcel;
+    arrival.sender = &request;
     ++peer.announcements;
     return;
   }
   peer.cost_sent += cost;
-  if (parcel.bytes > inline_bytes) arrival.block = blocks_.take(parcel.bytes);
+  if (request.bytes > inline_bytes) arrival.block = blocks_.take(request.bytes);
   std::byte* const to =
       arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
-  base::copy_bytes(to, parcel.data, parcel.bytes);
+  base::copy_bytes(to, request.data, request.bytes);
   arrival.complete = true;
-  end(parcel);
+  end(request);
 }
 
 void Point::clear() noexcept {

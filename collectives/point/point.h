@@ -48,7 +48,7 @@ class Point final : public operation::LinkOwner {
   // no memory to keep a message that this rank sends to itself.
   void begin(MessageOperation& operation, std::span<const PointTransfer> transfers);
   // Before begin() of an operation on this GPU, which outlives the object.
-  void know(GpuTransfers& gpu);
+  void add_gpu(GpuTransfers& gpu);
   // The driver is about to sleep: GPUs that this object waits for will wake it. False: one of them
   // has done something already.
   bool prepare_sleep();
@@ -90,47 +90,47 @@ class Point final : public operation::LinkOwner {
  private:
   PointPeer& peer(int rank);
   void activate(PointPeer& peer);
-  void moved(const Parcel& parcel) noexcept;
-  void end(Parcel& parcel);
-  void begin(PointPeer& peer, Parcel& parcel, base::TimePoint now);
-  void post(PointPeer& peer, Parcel& parcel);
-  void send_to_self(PointPeer& peer, Parcel& parcel);
+  void moved(const Request& request) noexcept;
+  void end(Request& request);
+  void begin(PointPeer& peer, Request& request, base::TimePoint now);
+  void post(PointPeer& peer, Request& request);
+  void send_to_self(PointPeer& peer, Request& request);
   Arrival& keep(PointPeer& peer, const PointFrame& frame);
-  void take(PointPeer& peer, Parcel& parcel, Arrival& arrival);
+  void take(PointPeer& peer, Request& request, Arrival& arrival);
   void drop(Arrival& arrival) noexcept;
   void consumed(PointPeer& peer, std::uint64_t bytes);
-  bool agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame);
+  bool agree(const PointPeer& peer, const Request& request, const PointFrame& frame);
 
-  void post_any(Parcel& parcel, base::TimePoint now);
-  void found(PointPeer& peer, Parcel& parcel) noexcept;
-  Parcel* find_receive(PointPeer& peer, const PointKey& key) noexcept;
-  Parcel* take_receive(PointPeer& peer, const PointKey& key) noexcept;
+  void post_any(Request& request, base::TimePoint now);
+  void found(PointPeer& peer, Request& request) noexcept;
+  Request* find_receive(PointPeer& peer, const PointKey& key) noexcept;
+  Request* take_receive(PointPeer& peer, const PointKey& key) noexcept;
   void check_any(base::TimePoint now);
 
   bool send_to_active();
   bool send_ready(PointPeer& peer);
   bool send_next(PointPeer& peer);
-  bool hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
+  bool hand_over(PointPeer& peer, PointFrame& frame, Request* request,
                  std::span<const std::byte> payload, GpuSlot* slot = nullptr);
   bool send_grant(PointPeer& peer);
   bool send_message(PointPeer& peer);
   bool send_piece(PointPeer& peer);
   bool send_credit(PointPeer& peer);
-  void finish_sending(Parcel& parcel);
+  void finish_sending(Request& request);
 
-  static bool load(Parcel& parcel, std::size_t offset, std::size_t bytes);
-  static const std::byte* bytes_at(const Parcel& parcel, std::size_t offset, GpuSlot*& slot);
+  static bool load(Request& request, std::size_t offset, std::size_t bytes);
+  static const std::byte* bytes_at(const Request& request, std::size_t offset, GpuSlot*& slot);
   static void load_waiting(const PointPeer& peer);
   bool advance_gpus();
-  Parcel* receive_of_frame(PointPeer& peer) noexcept;
+  Request* receive_of_frame(PointPeer& peer) noexcept;
   bool waits_for_slot(PointPeer& peer) noexcept;
-  transports::Receive place_for(PointPeer& peer, Parcel& parcel, std::size_t bytes) noexcept;
-  void stored(Parcel& parcel);
-  void received_all(PointPeer& peer, Parcel& parcel);
-  void deliver(PointPeer& peer, Parcel& parcel, Arrival& arrival);
+  transports::Receive place_for(PointPeer& peer, Request& request, std::size_t bytes) noexcept;
+  void stored(Request& request);
+  void received_all(PointPeer& peer, Request& request);
+  void deliver(PointPeer& peer, Request& request, Arrival& arrival);
   bool deliver_waiting();
-  void copy_to_self(PointPeer& peer, Parcel& from, Parcel& to);
-  bool copy_some(Parcel& from);
+  void copy_to_self(PointPeer& peer, Request& from, Request& to);
+  bool copy_some(Request& from);
   bool copy_waiting();
 
   bool accept(PointPeer& peer, const PointFrame& frame);
@@ -146,10 +146,10 @@ class Point final : public operation::LinkOwner {
 
   void check_peer(PointPeer& peer, base::TimePoint now);
   std::string missing(const operation::Operation& operation) const;
-  std::string missing(const PointPeer& peer, const Parcel& parcel) const;
-  std::string missing_of_gpu(const PointPeer& peer, const Parcel& parcel) const;
-  std::string missing_from_any(const Parcel& parcel) const;
-  const Parcel* open_any(const operation::Operation& operation) const noexcept;
+  std::string missing(const PointPeer& peer, const Request& request) const;
+  std::string missing_of_gpu(const PointPeer& peer, const Request& request) const;
+  std::string missing_from_any(const Request& request) const;
+  const Request* open_any(const operation::Operation& operation) const noexcept;
   std::string tags_at_hand(const PointPeer& peer, std::string_view who) const;
 
   const Options options_;
@@ -161,12 +161,12 @@ class Point final : public operation::LinkOwner {
   std::size_t any_posted_ = 0;  // receives in all of any_
   std::size_t gone_ = 0;        // peers
   std::uint64_t turns_ = 0;
-  Pool<Parcel> parcels_;
+  Pool<Request> requests_;
   Pool<Arrival> arrivals_;
   Blocks blocks_;
   std::vector<GpuTransfers*> gpus_;       // those that have been used
   base::Fifo<Arrival> waiting_for_slot_;  // complete messages whose receive is on a GPU
-  base::Fifo<Parcel> copying_;            // messages to this rank itself
+  base::Fifo<Request> copying_;           // messages to this rank itself
   operation::Losses losses_;
   operation::Traffic traffic_;
 };

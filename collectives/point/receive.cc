@@ -42,7 +42,7 @@ transports::Header Point::arrived(transports::Link& link, const transports::Head
   from.frame = *frame;
   from.receive = {};
   from.arrival = nullptr;
-  from.parcel = nullptr;
+  from.request = nullptr;
   from.slot = nullptr;
   from.held = waits_for_slot(from);
   if (from.held) return transports::Header::hold;
@@ -85,10 +85,10 @@ bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
   ++peer.messages_received;
   peer.cost_received += message_cost + bytes;
   const std::size_t follow = bytes > inline_bytes ? bytes : 0;
-  peer.parcel = take_receive(peer, frame.key);
-  if (peer.parcel != nullptr) {
-    if (!agree(peer, *peer.parcel, frame)) return false;
-    peer.receive = place_for(peer, *peer.parcel, bytes);
+  peer.request = take_receive(peer, frame.key);
+  if (peer.request != nullptr) {
+    if (!agree(peer, *peer.request, frame)) return false;
+    peer.receive = place_for(peer, *peer.request, bytes);
     if (follow == 0) peer.receive = {};
     return true;
   }
@@ -103,10 +103,10 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
   if (frame.message != peer.messages_received + 1)
     return corrupt(peer, "a message came out of order");
   ++peer.messages_received;
-  if (Parcel* const parcel = take_receive(peer, frame.key)) {
-    if (!agree(peer, *parcel, frame)) return false;
-    parcel->message = frame.message;
-    peer.matched.push(*parcel);
+  if (Request* const request = take_receive(peer, frame.key)) {
+    if (!agree(peer, *request, frame)) return false;
+    request->message = frame.message;
+    peer.matched.push(*request);
     activate(peer);
     return true;
   }
@@ -117,23 +117,23 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
 }
 
 bool Point::accept_grant(PointPeer& peer, const PointFrame& frame) {
-  Parcel* const parcel =
-      peer.announced.take([&](const Parcel& p) { return p.message == frame.message; });
-  if (parcel == nullptr) return corrupt(peer, "it asks for a message that was not announced");
+  Request* const request =
+      peer.announced.take([&](const Request& p) { return p.message == frame.message; });
+  if (request == nullptr) return corrupt(peer, "it asks for a message that was not announced");
   --peer.announced_count;
-  peer.flowing.push(*parcel);
+  peer.flowing.push(*request);
   activate(peer);
   return true;
 }
 
 bool Point::accept_piece(PointPeer& peer, const PointFrame& frame) {
-  Parcel* parcel = peer.granted.first();
-  while (parcel != nullptr && parcel->message != frame.message) parcel = parcel->next;
-  if (parcel == nullptr || frame.offset != parcel->offset)
+  Request* request = peer.granted.first();
+  while (request != nullptr && request->message != frame.message) request = request->next;
+  if (request == nullptr || frame.offset != request->offset)
     return corrupt(peer, "a piece came that was not asked for");
-  const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
-  peer.receive = place_for(peer, *parcel, bytes);
-  peer.parcel = parcel;
+  const std::size_t bytes = std::min(point_piece_bytes, request->bytes - request->offset);
+  peer.receive = place_for(peer, *request, bytes);
+  peer.request = request;
   return true;
 }
 
@@ -162,12 +162,12 @@ bool Point::check_content(const PointPeer& peer) {
 void Point::received_message(PointPeer& peer) {
   const std::size_t bytes = peer.frame.count * size_of(peer.frame.type);
   if (bytes <= inline_bytes) traffic_.bytes_received += bytes;
-  if (Parcel* const parcel = peer.parcel) {
-    std::byte* const to = peer.slot != nullptr ? peer.slot->memory : parcel->data;
+  if (Request* const request = peer.request) {
+    std::byte* const to = peer.slot != nullptr ? peer.slot->memory : request->data;
     if (bytes != 0 && bytes <= inline_bytes) std::memcpy(to, peer.frame.content.data(), bytes);
-    if (peer.slot != nullptr) parcel->gpu->store(*parcel, *peer.slot, 0, bytes);
+    if (peer.slot != nullptr) request->gpu->store(*request, *peer.slot, 0, bytes);
     consumed(peer, bytes);
-    return received_all(peer, *parcel);
+    return received_all(peer, *request);
   }
   Arrival& arrival = *peer.arrival;
   arrival.complete = true;
@@ -175,15 +175,15 @@ void Point::received_message(PointPeer& peer) {
 }
 
 void Point::received_piece(PointPeer& peer) {
-  Parcel& parcel = *peer.parcel;
+  Request& request = *peer.request;
   if (peer.slot != nullptr)
-    parcel.gpu->store(parcel, *peer.slot, parcel.offset, peer.receive.bytes);
-  parcel.offset += peer.receive.bytes;
-  if (parcel.offset < parcel.bytes) return moved(parcel);
-  peer.granted.take([&](const Parcel& p) { return &p == &parcel; });
+    request.gpu->store(request, *peer.slot, request.offset, peer.receive.bytes);
+  request.offset += peer.receive.bytes;
+  if (request.offset < request.bytes) return moved(request);
+  peer.granted.take([&](const Request& p) { return &p == &request; });
   --peer.granted_count;
   if (!peer.matched.empty()) activate(peer);
-  received_all(peer, parcel);
+  received_all(peer, request);
 }
 
 }  // namespace rondo::point

@@ -26,18 +26,18 @@ bool has_more(const PointPeer& peer) noexcept {
          credit_is_due(peer);
 }
 
-std::size_t next_piece(const Parcel& parcel) noexcept {
-  return std::min(point_piece_bytes, parcel.bytes - parcel.offset);
+std::size_t next_piece(const Request& request) noexcept {
+  return std::min(point_piece_bytes, request.bytes - request.offset);
 }
 
-PointFrame frame_of(const Parcel& parcel, PointKind kind) noexcept {
+PointFrame frame_of(const Request& request, PointKind kind) noexcept {
   PointFrame frame;
   frame.kind = kind;
-  frame.type = parcel.type;
-  frame.key = parcel.key;
-  frame.call = static_cast<std::uint32_t>(parcel.operation->number);
-  frame.message = parcel.message;
-  frame.count = parcel.count;
+  frame.type = request.type;
+  frame.key = request.key;
+  frame.call = static_cast<std::uint32_t>(request.operation->number);
+  frame.message = request.message;
+  frame.count = request.count;
   return frame;
 }
 
@@ -73,39 +73,39 @@ bool Point::send_next(PointPeer& peer) {
   return credit_is_due(peer) && send_credit(peer);
 }
 
-// False when the link has no room. parcel: may end only when the link has sent the frame; null for
+// False when the link has no room. request: may end only when the link has sent the frame; null for
 // grants and credit, which have no payload.
 // slot: where the payload is, if its message is on a GPU.
-bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
+bool Point::hand_over(PointPeer& peer, PointFrame& frame, Request* request,
                       std::span<const std::byte> payload, GpuSlot* slot) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
   frame.returned = peer.cost_consumed;
-  if (options_.checksum && parcel != nullptr && !payload.empty()) {
-    if (!parcel->checksum) parcel->checksum = base::crc32c(payload);
-    frame.checksum = *parcel->checksum;
+  if (options_.checksum && request != nullptr && !payload.empty()) {
+    if (!request->checksum) request->checksum = base::crc32c(payload);
+    frame.checksum = *request->checksum;
   }
   const transports::Send result = peer.link->send(encode(frame), payload);
   if (result == transports::Send::full) return false;
   peer.cost_reported = peer.cost_consumed;
   ++traffic_.frames_sent;
   traffic_.bytes_sent += payload.size();
-  if (parcel != nullptr) {
-    moved(*parcel);
-    parcel->checksum.reset();
+  if (request != nullptr) {
+    moved(*request);
+    request->checksum.reset();
   }
   if (slot != nullptr && result != transports::Send::queued)
-    parcel->gpu->sent(*parcel, *std::exchange(slot, nullptr));
+    request->gpu->sent(*request, *std::exchange(slot, nullptr));
   if (result == transports::Send::done) return true;
-  peer.flying.push_back({parcel, slot});
+  peer.flying.push_back({request, slot});
   if (slot != nullptr) slot->lent = true;
-  if (parcel != nullptr) ++parcel->flying;
+  if (request != nullptr) ++request->flying;
   return true;
 }
 
 bool Point::send_grant(PointPeer& peer) {
-  Parcel* const parcel = peer.matched.first();
-  if (parcel == nullptr || peer.granted_count >= most_granted) return false;
-  PointFrame frame = frame_of(*parcel, PointKind::grant);
+  Request* const request = peer.matched.first();
+  if (request == nullptr || peer.granted_count >= most_granted) return false;
+  PointFrame frame = frame_of(*request, PointKind::grant);
   if (!hand_over(peer, frame, nullptr, {})) return false;
   peer.granted.push(*peer.matched.pop());
   ++peer.granted_count;
@@ -113,66 +113,66 @@ bool Point::send_grant(PointPeer& peer) {
 }
 
 bool Point::send_message(PointPeer& peer) {
-  Parcel* const parcel = peer.waiting.first();
-  if (parcel == nullptr) return false;
-  const std::uint64_t cost = message_cost + parcel->bytes;
-  const bool whole = parcel->bytes <= transports::eager_bytes &&
+  Request* const request = peer.waiting.first();
+  if (request == nullptr) return false;
+  const std::uint64_t cost = message_cost + request->bytes;
+  const bool whole = request->bytes <= transports::eager_bytes &&
                      peer.cost_sent + cost - peer.cost_returned <= point_credit;
   if (!whole && peer.announced_count >= most_announced) return false;
-  if (whole && !load(*parcel, 0, parcel->bytes)) {
+  if (whole && !load(*request, 0, request->bytes)) {
     load_waiting(peer);
     return false;
   }
-  parcel->message = peer.messages_sent + 1;
-  PointFrame frame = frame_of(*parcel, whole ? PointKind::message : PointKind::announce);
-  const bool in_header = parcel->bytes <= inline_bytes;
+  request->message = peer.messages_sent + 1;
+  PointFrame frame = frame_of(*request, whole ? PointKind::message : PointKind::announce);
+  const bool in_header = request->bytes <= inline_bytes;
   GpuSlot* slot = nullptr;
   std::span<const std::byte> payload;
-  if (whole) payload = {bytes_at(*parcel, 0, slot), parcel->bytes};
+  if (whole) payload = {bytes_at(*request, 0, slot), request->bytes};
   if (whole && in_header) {
     std::copy(payload.begin(), payload.end(), frame.content.begin());
     payload = {};
   }
-  if (!hand_over(peer, frame, parcel, payload, payload.empty() ? nullptr : slot)) return false;
-  if (slot != nullptr && in_header) parcel->gpu->sent(*parcel, *slot);
+  if (!hand_over(peer, frame, request, payload, payload.empty() ? nullptr : slot)) return false;
+  if (slot != nullptr && in_header) request->gpu->sent(*request, *slot);
   peer.waiting.pop();
   ++peer.messages_sent;
   if (whole) {
     peer.cost_sent += cost;
-    if (in_header) traffic_.bytes_sent += parcel->bytes;
-    finish_sending(*parcel);
+    if (in_header) traffic_.bytes_sent += request->bytes;
+    finish_sending(*request);
   } else {
-    peer.announced.push(*parcel);
+    peer.announced.push(*request);
     ++peer.announced_count;
   }
   return true;
 }
 
-// Belongs to the first parcel whose next piece is in host memory.
+// Belongs to the first request whose next piece is in host memory.
 bool Point::send_piece(PointPeer& peer) {
-  Parcel* parcel = peer.flowing.first();
-  while (parcel != nullptr && !load(*parcel, parcel->offset, next_piece(*parcel)))
-    parcel = parcel->next;
-  if (parcel == nullptr) return false;
-  PointFrame frame = frame_of(*parcel, PointKind::piece);
-  frame.offset = parcel->offset;
-  const std::size_t bytes = next_piece(*parcel);
+  Request* request = peer.flowing.first();
+  while (request != nullptr && !load(*request, request->offset, next_piece(*request)))
+    request = request->next;
+  if (request == nullptr) return false;
+  PointFrame frame = frame_of(*request, PointKind::piece);
+  frame.offset = request->offset;
+  const std::size_t bytes = next_piece(*request);
   GpuSlot* slot = nullptr;
-  const std::byte* const payload = bytes_at(*parcel, parcel->offset, slot);
-  if (!hand_over(peer, frame, parcel, {payload, bytes}, slot)) return false;
-  peer.flowing.take([&](const Parcel& p) { return &p == parcel; });
-  parcel->offset += bytes;
-  if (parcel->offset < parcel->bytes)
-    peer.flowing.push(*parcel);
+  const std::byte* const payload = bytes_at(*request, request->offset, slot);
+  if (!hand_over(peer, frame, request, {payload, bytes}, slot)) return false;
+  peer.flowing.take([&](const Request& p) { return &p == request; });
+  request->offset += bytes;
+  if (request->offset < request->bytes)
+    peer.flowing.push(*request);
   else
-    finish_sending(*parcel);
+    finish_sending(*request);
   return true;
 }
 
-// The link has taken all of the parcel. It ends when the link has sent that.
-void Point::finish_sending(Parcel& parcel) {
-  parcel.handed = true;
-  if (parcel.flying == 0) end(parcel);
+// The link has taken all of the request. It ends when the link has sent that.
+void Point::finish_sending(Request& request) {
+  request.handed = true;
+  if (request.flying == 0) end(request);
 }
 
 bool Point::send_credit(PointPeer& peer) {
@@ -183,12 +183,12 @@ bool Point::send_credit(PointPeer& peer) {
 void Point::sent(transports::Link& link) {
   PointPeer& its_peer = peer(link.peer());
   if (its_peer.flying.empty()) return;
-  const auto [parcel, slot] = its_peer.flying.front();
+  const auto [request, slot] = its_peer.flying.front();
   its_peer.flying.erase(its_peer.flying.begin());
-  if (parcel == nullptr) return;
-  if (slot != nullptr) parcel->gpu->sent(*parcel, *slot);
-  --parcel->flying;
-  if (parcel->handed && parcel->flying == 0) end(*parcel);
+  if (request == nullptr) return;
+  if (slot != nullptr) request->gpu->sent(*request, *slot);
+  --request->flying;
+  if (request->handed && request->flying == 0) end(*request);
 }
 
 }  // namespace rondo::point

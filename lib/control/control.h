@@ -48,9 +48,9 @@ class Control {
   // Failure::lost has left in order, that is the cause, whatever the report says.
   virtual void report(const operation::Failure& failure) = 0;
   // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands, for at
-  // most a second, and names the culprits: see culprits.h. `what` is this rank's own view, which is
-  // used if rank 0 finds nothing better. operation 0: messages between two ranks, which have no
-  // common number.
+  // most a second, and names the late ranks: see late_ranks.h. `what` is this rank's own view,
+  // which is used if rank 0 finds nothing better. operation 0: messages between two ranks, which
+  // have no common number.
   virtual void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                                const std::string& what) = 0;
   // Nothing has come for this operation for a while. Rank 0 asks as above. If ranks have called

@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "base/thread.h"
-#include "lib/control/culprits.h"
 #include "lib/control/hub_and_spoke.h"
+#include "lib/control/late_ranks.h"
 #include "lib/control/thread.h"
 #include "lib/wire/join_report.h"
 
@@ -25,7 +25,7 @@ struct Peer {
   bool left = false;     // in order
   bool gone = false;     // the connection has ended
   bool ready = false;    // its connect() has done its part
-  std::size_t told = 0;  // bytes of farewells_ that were sent to it
+  std::size_t told = 0;  // bytes of leavings_ that were sent to it
   bool known = false;
   operation::RankStatus status;           // if known
   std::uint64_t asked = 0, answered = 0;  // its newest query, and the newest that it answered
@@ -35,7 +35,7 @@ class Hub final : public Control {
  public:
   Hub(std::vector<wire::Stream> streams, transports::Blob shared)
       : shared_(std::move(shared)), peers_(take(streams)) {
-    farewells_.reserve(peers_.size() * wire::encode(wire::LeftMessage{}).size());
+    leavings_.reserve(peers_.size() * wire::encode(wire::LeftMessage{}).size());
     try {
       thread_ = base::start_thread("rondo-control", [this] { run(); });
     } catch (const Error& error) {
@@ -74,12 +74,12 @@ class Hub final : public Control {
   std::optional<operation::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
     std::optional<operation::Failure> failure;
-    if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
+    if (events_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
     return operation::Failure{Errc::deadline_exceeded,
                               "rank 0 was too busy to finish connect() by its deadline"};
   }
   std::optional<operation::Failure> await_failure(base::TimePoint until) override {
-    return outlet_.ready().wait_for_failure(until);
+    return events_.ready().wait_for_failure(until);
   }
   void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
     LeaveCommand command;
@@ -111,7 +111,7 @@ class Hub final : public Control {
   void run() {
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
     while (!stopped_) {
-      pass_sentence();
+      decide();
       std::vector<pollfd> entries{{queue_.descriptor(), POLLIN, 0}};
       for (const Peer& peer : peers_)
         entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
@@ -122,8 +122,8 @@ class Hub final : public Control {
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (entries[peer + 1].revents != 0) listen_to(peer);
       for (Command& command : queue_.take_all())
-        std::visit([this](auto& what) { obey(what); }, command);
-      tell_farewells();
+        std::visit([this](auto& what) { handle(what); }, command);
+      tell_leavings();
       look_after_ready();
       conclude_inquiry();
       look_after_loss();
@@ -131,8 +131,8 @@ class Hub final : public Control {
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (peers_[peer].stream.ended()) listen_to(peer);
     }
-    pass_sentence();
-    tell_farewells();
+    decide();
+    tell_leavings();
     flush(all_streams());
   }
 
@@ -159,25 +159,25 @@ class Hub final : public Control {
         peer.stream.end("it sent a control message that is not valid");
         break;
       }
-      std::visit([&](const auto& what) { hear(index, what); }, *message);
+      std::visit([&](const auto& what) { received(index, what); }, *message);
     }
     if (peer.stream.ended()) lose(index);
   }
 
-  void hear(std::size_t, const wire::ReportMessage& message) { judge(message.failure); }
+  void received(std::size_t, const wire::ReportMessage& message) { judge(message.failure); }
   // Rank 0 did not run for some time, and the others did not wait for it: their conclusion counts
   // more than their reports.
-  void hear(std::size_t, const wire::AloneMessage& message) { alone_ = message.failure; }
-  void hear(std::size_t index, const wire::DeadlineMessage& message) {
+  void received(std::size_t, const wire::AloneMessage& message) { alone_ = message.failure; }
+  void received(std::size_t index, const wire::DeadlineMessage& message) {
     inquire(message, rank_of(index));
   }
-  void hear(std::size_t index, const wire::StatusMessage& message) {
+  void received(std::size_t index, const wire::StatusMessage& message) {
     Peer& peer = peers_[index];
     peer.known = true;
     peer.status = message.status;
     peer.answered = std::max(peer.answered, std::min(message.query, last_query_));
   }
-  void hear(std::size_t index, const wire::LeavingMessage& message) {
+  void received(std::size_t index, const wire::LeavingMessage& message) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.left, true)) return;
     for (std::size_t lane = 0; lane < lane_count; ++lane)
@@ -186,17 +186,17 @@ class Hub final : public Control {
     left.rank = static_cast<std::uint32_t>(rank_of(index));
     std::ranges::copy(message.finished, left.finished);
     const auto bytes = wire::encode(left);
-    farewells_.insert(farewells_.end(), bytes.begin(), bytes.end());
+    leavings_.insert(leavings_.end(), bytes.begin(), bytes.end());
     // A rank that leaves gets only its own farewell, which confirms that its leave has arrived.
     send(peer, bytes);
-    outlet_.peer_left(rank_of(index), message.finished);
+    events_.peer_left(rank_of(index), message.finished);
   }
-  void hear(std::size_t index, const wire::ReadyMessage&) {
+  void received(std::size_t index, const wire::ReadyMessage&) {
     peers_[index].ready = true;
     go_when_all_are_ready();
   }
   template <class Other>
-  void hear(std::size_t index, const Other&) {
+  void received(std::size_t index, const Other&) {
     peers_[index].stream.end("it sent a control message that only rank 0 sends");
   }
 
@@ -215,40 +215,40 @@ class Hub final : public Control {
       judge(std::exchange(loss_, std::nullopt)->failure);
   }
 
-  void obey(const StartCommand& command) { outlet_.start(*command.client); }
-  void obey(const wire::ReportMessage& message) { judge(message.failure); }
-  void obey(const wire::DeadlineMessage& message) { inquire(message, 0); }
-  void obey(const LeaveCommand& command) {
+  void handle(const StartCommand& command) { events_.start(*command.client); }
+  void handle(const wire::ReportMessage& message) { judge(message.failure); }
+  void handle(const wire::DeadlineMessage& message) { inquire(message, 0); }
+  void handle(const LeaveCommand& command) {
     leave_ = command;
     wire::LeftMessage message;
     std::ranges::copy(command.finished, message.finished);
     send_to_all(message);
     next_look_ = base::Clock::now();
   }
-  void obey(const ReadyCommand& command) {
+  void handle(const ReadyCommand& command) {
     ready_ = true;
     ready_until_ = command.until;
     go_when_all_are_ready();
   }
-  void obey(const StopCommand&) { stopped_ = true; }
-  void obey(const wire::ConstantsMessage& message) { send_to_all(message); }
+  void handle(const StopCommand&) { stopped_ = true; }
+  void handle(const wire::ConstantsMessage& message) { send_to_all(message); }
 
   // Ranks tend to leave at about the same time, and n^2 messages would be too many to make and to
-  // keep. So all farewells are in one list, with an offset for each rank that stays.
-  void tell_farewells() {
+  // keep. So all leavings are in one list, with an offset for each rank that stays.
+  void tell_leavings() {
     for (Peer& peer : peers_) {
-      if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared())
+      if (peer.left || peer.gone || peer.told == leavings_.size() || peer.stream.has_shared())
         continue;
-      peer.stream.send_shared(std::span(farewells_).subspan(peer.told));
-      peer.told = farewells_.size();
+      peer.stream.send_shared(std::span(leavings_).subspan(peer.told));
+      peer.told = leavings_.size();
     }
   }
 
   void go_when_all_are_ready() {
-    if (!ready_ || outlet_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
+    if (!ready_ || events_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
     ready_until_ = base::TimePoint::max();
     send_to_all(wire::GoMessage{});
-    outlet_.ready().open();
+    events_.ready().open();
   }
 
   void look_after_ready() {
@@ -262,25 +262,25 @@ class Hub final : public Control {
                " joined the other ranks, but did not finish connect() by its deadline"});
   }
 
-  // The first failure that comes here is the cause for all ranks. pass_sentence() first reads
+  // The first failure that comes here is the cause for all ranks. decide() first reads
   // everything that has come from the others.
   void judge(const operation::Failure& failure) {
     if (!judged_) judged_ = failure;
   }
-  void pass_sentence() {
-    if (outlet_.has_failed() || (!judged_ && !alone_)) return;
+  void decide() {
+    if (events_.has_failed() || (!judged_ && !alone_)) return;
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
-    if (outlet_.has_failed()) return;
-    const operation::Failure cause = wire::as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
+    if (events_.has_failed()) return;
+    const operation::Failure cause = wire::as_told(events_.true_cause(alone_ ? *alone_ : *judged_));
     inquiry_.reset();
     send_to_all(wire::VerdictMessage{cause});
-    outlet_.failed(cause);
+    events_.failed(cause);
   }
 
   // One inquiry at a time. A question that comes meanwhile is asked afterwards: answers to the
   // inquiry under way may be older than it.
   void inquire(const wire::DeadlineMessage& deadline, int reporter) {
-    if (outlet_.has_failed()) return;
+    if (events_.has_failed()) return;
     if (inquiry_) {
       const wire::DeadlineMessage& asked = inquiry_->deadline;
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
@@ -315,7 +315,7 @@ class Hub final : public Control {
       return peer.left || peer.gone || peer.answered >= inquiry_->query;
     });
     if (!all && base::Clock::now() < inquiry_->until) return;
-    std::vector<Standing> standings{{Standing::State::answered, true, outlet_.status()}};
+    std::vector<Standing> standings{{Standing::State::answered, true, events_.status()}};
     for (const Peer& peer : peers_) {
       const auto state = peer.left                          ? Standing::State::left
                          : peer.answered >= inquiry_->query ? Standing::State::answered
@@ -331,7 +331,7 @@ class Hub final : public Control {
     if (inquiry.deadline.warning)
       long_waits_.tell(inquiry.deadline, inquiry.reporter, standings);
     else if (inquiry.deadline.deadline_ns != 0)
-      return judge(find_culprits(inquiry.deadline, inquiry.reporter, standings));
+      return judge(find_late_ranks(inquiry.deadline, inquiry.reporter, standings));
     inquire_kept();
   }
 
@@ -361,7 +361,7 @@ class Hub final : public Control {
   }
 
   bool is_through(const Peer& peer) const {
-    if (peer.left || peer.gone || outlet_.has_failed())
+    if (peer.left || peer.gone || events_.has_failed())
       return !peer.stream.has_unsent() || peer.gone;
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       if (peer.status.lanes[lane].finished < leave_->finished[lane]) return false;
@@ -369,7 +369,7 @@ class Hub final : public Control {
   }
 
   void send_to_all(const wire::ControlMessage& message) {
-    tell_farewells();
+    tell_leavings();
     const auto bytes = wire::encode(message);
     for (Peer& peer : peers_) send(peer, bytes);
   }
@@ -385,9 +385,9 @@ class Hub final : public Control {
   Gate left_;
   // Only the control thread uses the members below.
   const transports::Blob shared_;  // all records; streams send parts of it
-  transports::Blob farewells_;     // likewise, frames; never reallocated: room for all is reserved
+  transports::Blob leavings_;      // likewise, frames; never reallocated: room for all is reserved
   std::vector<Peer> peers_;        // of ranks 1, 2, ...
-  Outlet outlet_;
+  Events events_;
   bool ready_ = false;  // this rank's connect() has done its part
   base::TimePoint ready_until_ = base::TimePoint::max();
   std::uint64_t last_query_ = 0;

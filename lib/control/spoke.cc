@@ -72,7 +72,7 @@ class Spoke final : public Control {
   std::optional<operation::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
     std::optional<operation::Failure> failure;
-    if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
+    if (events_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
     return operation::Failure{
         Errc::deadline_exceeded,
         "rank 0 at " + hub_ +
@@ -80,7 +80,7 @@ class Spoke final : public Control {
             "connected: it is stopped, unreachable or too busy"};
   }
   std::optional<operation::Failure> await_failure(base::TimePoint until) override {
-    return outlet_.ready().wait_for_failure(until);
+    return events_.ready().wait_for_failure(until);
   }
   void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
     LeaveCommand command;
@@ -105,11 +105,11 @@ class Spoke final : public Control {
       if (::poll(entries, 2, timeout) < 0) continue;
       listen_to_hub();
       for (Command& command : queue_.take_all())
-        std::visit([this](auto& what) { obey(what); }, command);
+        std::visit([this](auto& what) { handle(what); }, command);
       if (stream_.ended()) listen_to_hub();
       if (verdict_due_ && base::Clock::now() >= *verdict_due_) judge_alone();
       if (loss_ && base::Clock::now() >= loss_->due)
-        outlet_.failed(std::exchange(loss_, std::nullopt)->failure);
+        events_.failed(std::exchange(loss_, std::nullopt)->failure);
     }
     flush({&stream_});
   }
@@ -124,36 +124,36 @@ class Spoke final : public Control {
         stream_.end("it sent a control message that is not valid");
         break;
       }
-      std::visit([this](const auto& what) { hear(what); }, *message);
+      std::visit([this](const auto& what) { received(what); }, *message);
     }
     if (stream_.ended()) lose_hub();
   }
 
-  void hear(const wire::ConstantsMessage& message) { constants_.put(message.constants); }
-  void hear(const wire::GoMessage&) { outlet_.ready().open(); }
-  void hear(const wire::VerdictMessage& message) {
+  void received(const wire::ConstantsMessage& message) { constants_.put(message.constants); }
+  void received(const wire::GoMessage&) { events_.ready().open(); }
+  void received(const wire::VerdictMessage& message) {
     constants_.close();
     verdict_due_.reset();
-    outlet_.failed(message.failure);
+    events_.failed(message.failure);
   }
-  void hear(const wire::QueryMessage& message) {
+  void received(const wire::QueryMessage& message) {
     query_ = message.query;
     answer();
   }
-  void hear(const wire::LeftMessage& message) {
+  void received(const wire::LeftMessage& message) {
     if (message.rank == static_cast<std::uint32_t>(rank_)) return left_.open();
     if (message.rank == 0) hub_left_ = true;
-    outlet_.peer_left(static_cast<int>(message.rank), message.finished);
+    events_.peer_left(static_cast<int>(message.rank), message.finished);
   }
   template <class Other>
-  void hear(const Other&) {
+  void received(const Other&) {
     stream_.end("it sent a control message that is not for this rank");
   }
 
   // Without a client nothing is known: the answer waits for it.
   void answer() {
-    if (!query_ || !outlet_.has_client()) return;
-    stream_.send(wire::encode(wire::StatusMessage{*query_, outlet_.status()}));
+    if (!query_ || !events_.has_client()) return;
+    stream_.send(wire::encode(wire::StatusMessage{*query_, events_.status()}));
     query_.reset();
   }
 
@@ -162,7 +162,7 @@ class Spoke final : public Control {
     left_.open();
     constants_.close();
     if (hub_left_ || leaving_) {
-      if (verdict_due_) outlet_.failed(outlet_.true_cause(own_));
+      if (verdict_due_) events_.failed(events_.true_cause(own_));
     } else {
       // Rank 0 cannot send a verdict, so every rank must find the same words by itself. Other ranks
       // may be missed only because rank 0 died, so their loss counts less than this. A failure of
@@ -175,7 +175,7 @@ class Spoke final : public Control {
         loss.cause += ": " + why;
       if (verdict_due_ && is_first_hand(own_)) {
         own_.cause += "; " + loss.cause;
-        outlet_.failed(own_);
+        events_.failed(own_);
       } else {
         loss_ = Loss{loss, base::after(base::Clock::now(), last_words_time)};
       }
@@ -183,38 +183,38 @@ class Spoke final : public Control {
     verdict_due_.reset();
   }
 
-  void obey(const StartCommand& command) {
-    outlet_.start(*command.client);
+  void handle(const StartCommand& command) {
+    events_.start(*command.client);
     answer();
   }
-  void obey(const wire::ReportMessage& message) { tell_hub(message, message.failure); }
-  void obey(const wire::DeadlineMessage& message) {
+  void handle(const wire::ReportMessage& message) { tell_hub(message, message.failure); }
+  void handle(const wire::DeadlineMessage& message) {
     if (message.deadline_ns == 0 || message.warning) {  // no verdict is owed
       if (!hub_gone_) stream_.send(wire::encode(message));
       return;
     }
     tell_hub(message, {Errc::deadline_exceeded, message.what});
   }
-  void obey(const LeaveCommand& command) {
+  void handle(const LeaveCommand& command) {
     leaving_ = true;
     wire::LeavingMessage message;
     std::ranges::copy(command.finished, message.finished);
     stream_.send(wire::encode(message));
     if (hub_gone_) left_.open();
   }
-  void obey(const ReadyCommand&) { stream_.send(wire::encode(wire::ReadyMessage{})); }
-  void obey(const StopCommand&) { stopped_ = true; }
-  void obey(const wire::ConstantsMessage&) {}
+  void handle(const ReadyCommand&) { stream_.send(wire::encode(wire::ReadyMessage{})); }
+  void handle(const StopCommand&) { stopped_ = true; }
+  void handle(const wire::ConstantsMessage&) {}
 
   void tell_hub(const wire::ControlMessage& message, operation::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
-    if (outlet_.has_failed()) return;
+    if (events_.has_failed()) return;
     // A failure after rank 0 has gone comes from that, unless this rank saw another cause.
     if (loss_ && is_first_hand(own))
       own.cause += "; " + loss_->failure.cause;
     else if (loss_)
       own = loss_->failure;
-    if (hub_gone_) return outlet_.failed(outlet_.true_cause(own));
+    if (hub_gone_) return events_.failed(events_.true_cause(own));
     stream_.send(wire::encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
@@ -238,7 +238,7 @@ class Spoke final : public Control {
     else
       own_ = {Errc::deadline_exceeded, hub};
     stream_.send(wire::encode(wire::AloneMessage{own_}));
-    outlet_.failed(own_);
+    events_.failed(own_);
   }
 
   CommandQueue queue_;
@@ -248,7 +248,7 @@ class Spoke final : public Control {
   wire::Stream stream_;
   const int rank_;
   const std::string hub_ = stream_.peer();
-  Outlet outlet_;
+  Events events_;
   bool hub_left_ = false;  // in order
   bool hub_gone_ = false;  // the connection has ended
   bool leaving_ = false;

@@ -104,21 +104,21 @@ std::optional<operation::Failure> ReadySlot::wait_for_failure(base::TimePoint un
   return failure_;
 }
 
-void Outlet::start(ControlClient& client) {
+void Events::start(ControlClient& client) {
   client_ = &client;
   for (const wire::LeftMessage& message : left_)
     client_->peer_left(static_cast<int>(message.rank), message.finished);
   if (failure_) client_->failed(*failure_);
 }
 
-void Outlet::failed(const operation::Failure& failure) {
+void Events::failed(const operation::Failure& failure) {
   if (failure_) return;
   failure_ = failure;
   ready_.fail(failure);
   if (client_ != nullptr) client_->failed(failure);
 }
 
-void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
+void Events::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   wire::LeftMessage message;
   message.rank = static_cast<std::uint32_t>(rank);
   std::copy(std::begin(finished), std::end(finished), std::begin(message.finished));
@@ -126,7 +126,7 @@ void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   if (client_ != nullptr) client_->peer_left(rank, finished);
 }
 
-operation::Failure Outlet::true_cause(const operation::Failure& failure) const {
+operation::Failure Events::true_cause(const operation::Failure& failure) const {
   if (failure.lost < 0) return failure;
   for (const wire::LeftMessage& left : left_)
     if (left.rank == static_cast<std::uint32_t>(failure.lost))

@@ -103,7 +103,7 @@ class ReadySlot {
 
 // Passes events to the client and keeps those that come before it. Thread-bound to the control
 // thread.
-class Outlet {
+class Events {
  public:
   void start(ControlClient& client);
   // The first failure counts; further ones are dropped.

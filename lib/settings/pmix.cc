@@ -107,8 +107,8 @@ class Pmix final : public Exchange {
           changed_.wait_until(lock, std::min(until, base::after(base::Clock::now(), pause)));
         pending_ = true;
         lock.unlock();
-        const Status status = library_.get(&root, key, nullptr, 0, &Pmix::hear, this);
-        if (status != 0) hear(status, nullptr, this);
+        const Status status = library_.get(&root, key, nullptr, 0, &Pmix::received, this);
+        if (status != 0) received(status, nullptr, this);
         lock.lock();
       }
       base::wait_until(changed_, lock, until, [&] { return !pending_; });
@@ -118,7 +118,7 @@ class Pmix final : public Exchange {
 
  private:
   // On a thread of the library.
-  static void hear(Status status, Value* value, void* self) {
+  static void received(Status status, Value* value, void* self) {
     auto& here = *static_cast<Pmix*>(self);
     const std::lock_guard lock(here.mutex_);
     here.status_ = status;

@@ -45,12 +45,12 @@ TEST_CASE("an orderly close counts as lost some time after an operation first ne
   losses.lost(Lost(), reset, "connection reset by peer", true, start);
   const base::TimePoint need = start + std::chrono::seconds{7};
   CHECK_FALSE(losses.needed(2, {}, need));
-  CHECK(losses.next_check() == need + Losses::farewell_time);
+  CHECK(losses.next_check() == need + Losses::leaving_timeout);
   losses.begin_check();
   CHECK(losses.next_check() == base::TimePoint::max());
-  CHECK_FALSE(losses.needed(2, {}, need + Losses::farewell_time - nanoseconds{1}));
-  CHECK(losses.next_check() == need + Losses::farewell_time);
-  const auto failure = losses.needed(2, {}, need + Losses::farewell_time);
+  CHECK_FALSE(losses.needed(2, {}, need + Losses::leaving_timeout - nanoseconds{1}));
+  CHECK(losses.next_check() == need + Losses::leaving_timeout);
+  const auto failure = losses.needed(2, {}, need + Losses::leaving_timeout);
   REQUIRE(failure);
   CHECK(failure->cause == cause);
 }
@@ -62,9 +62,9 @@ TEST_CASE("a rank that left long ago counts as left when its link has had time t
   losses.left(2, start);
   const base::TimePoint need = start + std::chrono::hours{1};
   CHECK_FALSE(losses.needed(2, {.linked = false}, need));
-  CHECK(losses.next_check() == need + Losses::farewell_time);
-  CHECK_FALSE(losses.needed(2, {.linked = true}, need + Losses::farewell_time));
-  const auto failure = losses.needed(2, {.linked = false}, need + Losses::farewell_time);
+  CHECK(losses.next_check() == need + Losses::leaving_timeout);
+  CHECK_FALSE(losses.needed(2, {.linked = true}, need + Losses::leaving_timeout));
+  const auto failure = losses.needed(2, {.linked = false}, need + Losses::leaving_timeout);
   REQUIRE(failure);
   CHECK(failure->code == Errc::peer_left);
 }
@@ -90,7 +90,7 @@ TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   const base::TimePoint end = start + std::chrono::seconds{5};
   losses.lost(Lost(), reset, "connection reset by peer", false, end);
   CHECK_FALSE(losses.needed(2, {}, end));
-  const auto last = losses.needed(2, {}, end + Losses::farewell_time);
+  const auto last = losses.needed(2, {}, end + Losses::leaving_timeout);
   REQUIRE(last);
   CHECK(last->code == Errc::peer_left);
 }
@@ -101,7 +101,7 @@ TEST_CASE("a rank whose link ended before its farewell came has left", "[losses]
   const base::TimePoint farewell = start + std::chrono::seconds{5};
   losses.left(2, farewell);
   CHECK_FALSE(losses.needed(2, {}, farewell));
-  const auto failure = losses.needed(2, {}, farewell + Losses::farewell_time);
+  const auto failure = losses.needed(2, {}, farewell + Losses::leaving_timeout);
   REQUIRE(failure);
   CHECK(failure->code == Errc::peer_left);
 }
@@ -123,7 +123,7 @@ TEST_CASE("the loss of a peer that can be replaced counts only when no farewell 
   SECTION("it comes") {
     const base::TimePoint farewell = start + std::chrono::seconds{1};
     losses.left(2, farewell);
-    const auto failure = losses.needed(2, need, farewell + Losses::farewell_time);
+    const auto failure = losses.needed(2, need, farewell + Losses::leaving_timeout);
     REQUIRE(failure);
     CHECK(failure->code == Errc::peer_left);
   }

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "lib/control/culprits.h"
+#include "lib/control/late_ranks.h"
 #include "lib/wire/messages.h"
 
 using namespace rondo;
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     const wire::DeadlineMessage deadline{Priority::bulk, status->query, 1, ""};
     const std::vector<control::Standing> standings(
         3, {control::Standing::State::answered, true, status->status});
-    if (control::find_culprits(deadline, 1, standings).cause.empty()) std::abort();
+    if (control::find_late_ranks(deadline, 1, standings).cause.empty()) std::abort();
   }
   return 0;
 }

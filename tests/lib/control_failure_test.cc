@@ -4,7 +4,7 @@
 #include <poll.h>
 
 #include "catch.h"
-#include "lib/control/culprits.h"
+#include "lib/control/late_ranks.h"
 #include "lib/wire/messages.h"
 #include "parties.h"
 
@@ -338,11 +338,11 @@ TEST_CASE("leaving is bounded when rank 0 hangs", "[control]") {
   CHECK(seconds_since(start) < 5);
 }
 
-TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
+TEST_CASE("the late ranks of a missed deadline are found in order", "[control]") {
   const wire::DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
   std::vector<control::Standing> ranks(
       4, {control::Standing::State::answered, true, standing(41, 40)});
-  const auto cause = [&] { return control::find_culprits(deadline, 0, ranks).cause; };
+  const auto cause = [&] { return control::find_late_ranks(deadline, 0, ranks).cause; };
 
   CHECK(cause() == "own view");
   ranks[0].status = standing(41, 40, {3});
@@ -391,16 +391,16 @@ TEST_CASE("who waits for whom is told across lanes, the one who is alone first",
       "called; ranks 1-3 have waited for 12.5 s in all_reduce #41 (64 MiB f32 sum), which rank 0 "
       "has not "
       "called";
-  CHECK(control::find_culprits({Priority::urgent, 7, 12'000'000'000u, "own"}, 0, ranks).cause ==
+  CHECK(control::find_late_ranks({Priority::urgent, 7, 12'000'000'000u, "own"}, 0, ranks).cause ==
         wanted);
-  CHECK(control::find_culprits({Priority::bulk, 41, 12'000'000'000u, "own"}, 2, ranks).cause ==
+  CHECK(control::find_late_ranks({Priority::bulk, 41, 12'000'000'000u, "own"}, 2, ranks).cause ==
         wanted);
-  CHECK(control::find_culprits({Priority::bulk, 41, 10'000'000'000u, "", true}, 2, ranks).cause ==
+  CHECK(control::find_late_ranks({Priority::bulk, 41, 10'000'000'000u, "", true}, 2, ranks).cause ==
         wanted);
 
   ranks[1].status.messages = {
       0, 0, "receive #3 (8 f32 from rank 0, tag 7)", "", {0}, "", 3'000'000'000u};
-  CHECK(control::find_culprits({Priority::bulk, 0, 3'000'000'000u, "own"}, 1, ranks).cause ==
+  CHECK(control::find_late_ranks({Priority::bulk, 0, 3'000'000'000u, "own"}, 1, ranks).cause ==
         "rank 0 has waited for 12 s in urgent all_reduce #7 \"reduce_metrics\" (2 f64 sum), which "
         "ranks 1-3 "
         "have not "
@@ -413,20 +413,20 @@ TEST_CASE("a rank that has left waits for nothing", "[control]") {
       3, {control::Standing::State::answered, true, standing(41, 40)});
   ranks[2] = {control::Standing::State::left, true, standing(40, 41)};
   ranks[2].status.lanes[1] = {7, 6, "urgent barrier #7", "", {0}};
-  CHECK(control::find_culprits({Priority::bulk, 41, 1'000'000'000u, "own view"}, 0, ranks)
+  CHECK(control::find_late_ranks({Priority::bulk, 41, 1'000'000'000u, "own view"}, 0, ranks)
             .cause.find("urgent") == std::string::npos);
 }
 
-TEST_CASE("culprits of a large job stay readable and indexes from the wire are checked",
+TEST_CASE("the late ranks of a large job stay readable and indexes from the wire are checked",
           "[control]") {
   const wire::DeadlineMessage deadline{Priority::bulk, 41, 1'000'000'000u, ""};
   std::vector<control::Standing> ranks(
       1000, {control::Standing::State::answered, true, standing(40, 40)});
   ranks[0].status = standing(41, 40);
-  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < wire::most_text_bytes);
+  CHECK(control::find_late_ranks(deadline, 0, ranks).cause.size() < wire::most_text_bytes);
   std::vector<int> everybody(1000);
   for (int i = 0; i < 1000; ++i) everybody[static_cast<std::size_t>(i)] = i * 2'000'000;
   for (control::Standing& rank : ranks) rank.status = standing(41, 40, everybody);
-  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < wire::most_text_bytes);
-  CHECK_FALSE(control::find_culprits(deadline, 5000, ranks).cause.empty());
+  CHECK(control::find_late_ranks(deadline, 0, ranks).cause.size() < wire::most_text_bytes);
+  CHECK_FALSE(control::find_late_ranks(deadline, 5000, ranks).cause.empty());
 }

@@ -341,7 +341,7 @@ TEST_CASE("a receive from any rank reads the link of a rank that has left to its
   SECTION("nothing is there") {
     peers.lose(1, true, later);
     CHECK_FALSE(peers.failure);
-    peers.point.check(later + operation::Losses::farewell_time);
+    peers.point.check(later + operation::Losses::leaving_timeout);
     REQUIRE(peers.failure);
     CHECK(peers.failure->code == Errc::peer_left);
     peers.point.clear();
@@ -357,8 +357,8 @@ TEST_CASE(
   peers.point.peer_left(1, some_time);
   CHECK_FALSE(peers.failure);
   const auto receive = peers.receive_any(memory);
-  CHECK(peers.point.next_check() == some_time + operation::Losses::farewell_time);
-  peers.point.check(some_time + operation::Losses::farewell_time);
+  CHECK(peers.point.next_check() == some_time + operation::Losses::leaving_timeout);
+  peers.point.check(some_time + operation::Losses::leaving_timeout);
   REQUIRE(peers.failure);
   CHECK(peers.failure->code == Errc::peer_left);
   CHECK(peers.failure->cause ==

@@ -43,7 +43,7 @@ void Link::say(int peer, std::uint64_t word) {
   communicator_.send(Buffer{&word, 1, DType::u64}, peer, pair_word_tag).wait();
 }
 
-std::uint64_t Link::hear(int peer) {
+std::uint64_t Link::receive(int peer) {
   std::uint64_t word = 0;
   communicator_.receive(Buffer{&word, 1, DType::u64}, peer, pair_word_tag).wait();
   return word;
@@ -52,7 +52,7 @@ std::uint64_t Link::hear(int peer) {
 double Link::latency(int peer, bool first) {
   if (!first) {
     for (std::uint64_t word = more; word != last;) {
-      word = hear(peer);
+      word = receive(peer);
       say(peer, word);
     }
     return 0;
@@ -64,7 +64,7 @@ double Link::latency(int peer, bool first) {
     const bool ends =
         trip + 1 == untimed + pair_round_trips || (trip > untimed && sent - begin > time_ / 2);
     say(peer, ends ? last : more);
-    hear(peer);
+    receive(peer);
     if (trip >= untimed)
       halves.push_back(std::chrono::duration<double, std::micro>(Clock::now() - sent).count() / 2);
     if (ends) break;
@@ -110,7 +110,7 @@ std::size_t Link::grow_as_receiver(int peer) {
   for (std::uint64_t word = 0; (word & of_stream) == 0;) {
     communicator_.receive(block(0, bytes), peer, pair_block_tag).wait();
     communicator_.send(no_bytes, peer, pair_answer_tag).wait();
-    word = hear(peer);
+    word = receive(peer);
     bytes = std::clamp<std::size_t>(word & ~of_stream, sizeof word, bytes_);
   }
   return bytes;

@@ -45,7 +45,7 @@ class Link {
   std::byte* place(std::size_t message) { return memory_.data() + message % window_ * bytes_; }
   Buffer block(std::size_t message, std::size_t bytes);
   void say(int peer, std::uint64_t word);
-  std::uint64_t hear(int peer);
+  std::uint64_t receive(int peer);
   std::size_t grow_as_sender(int peer);
   std::size_t grow_as_receiver(int peer);
 

@@ -52,7 +52,7 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   void catch_up(const device::Gpu& gpu) override { imports_->catch_up(gpu); }
   bool reaches_all() const noexcept override { return imports_->reaches_all(); }
   void hold() noexcept override { exports_->hold(); }
-  void let_go() noexcept override { exports_->let_go(); }
+  void release() noexcept override { exports_->release(); }
   std::byte* map_for(const device::Gpu& gpu, int rank, transports::WindowPlace place,
                      std::size_t bytes) override {
     return imports_->map(&gpu, rank, place, bytes);

@@ -274,7 +274,7 @@ void Exports::halt() noexcept {
 }
 
 // Without the lock, a waiter that has looked would miss it.
-void Exports::let_go() noexcept {
+void Exports::release() noexcept {
   if (holds_.fetch_sub(1) != 1 || !halted_) return;
   const std::lock_guard lock(mutex_);
   news_.notify_all();

@@ -66,7 +66,7 @@ class Exports {
   void halt() noexcept;
   // See GpuWindows. They do not block.
   void hold() noexcept { holds_.fetch_add(1); }
-  void let_go() noexcept;
+  void release() noexcept;
   // After halt(): whether no work that was held is under way.
   bool is_settled() const noexcept { return halted_ && holds_ == 0; }
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept;

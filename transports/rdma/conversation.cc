@@ -42,7 +42,7 @@ void Conversation::flush() {
   }
 }
 
-std::optional<Told> Conversation::hear() {
+std::optional<Told> Conversation::read_message() {
   flagged_ = flagged_ && socket_ && !end_;
   if (!socket_ || end_) return std::nullopt;
   flush();

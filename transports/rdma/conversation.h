@@ -33,7 +33,7 @@ class Conversation {
   void tell(const Told& told);
   void flush();
   // The next message of the peer, if it has come whole.
-  std::optional<Told> hear();
+  std::optional<Told> read_message();
   // Why nothing more will come: the peer closed the connection or what is wrong with what it sent.
   struct End {
     Errc code = Errc::peer_lost;

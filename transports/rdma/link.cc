@@ -70,7 +70,7 @@ void RdmaLink::read_conversation() {
   // A peer sends at most three messages: setup, ready, then bye or failed. The fourth read sees the
   // end of the connection.
   for (int i = 0; i < 4; ++i) {
-    const auto told = conversation_.hear();
+    const auto told = conversation_.read_message();
     if (!told) return;
     heard(*told);
   }

@@ -81,7 +81,7 @@ class RdmaLink final : public transports::Link {
   void flush();
   bool flushed() noexcept;
   // Reads what the peer has told meanwhile.
-  void hear() { read_conversation(); }
+  void read_message() { read_conversation(); }
   void say_bye();
   std::string describe_paths() const;
 

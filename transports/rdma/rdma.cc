@@ -433,7 +433,7 @@ bool Rdma::prepare_sleep() {
   return std::ranges::none_of(active_, [](RdmaLink* link) { return link->ready(); });
 }
 
-// All that was sent must have arrived when the peers hear bye.
+// All that was sent must have arrived when the peers read_message bye.
 void Rdma::flush_links(base::TimePoint until) {
   for (RdmaLink* const link : active_) link->flush();
   const auto all_flushed = [&] {
@@ -441,7 +441,7 @@ void Rdma::flush_links(base::TimePoint until) {
   };
   while (!all_flushed() && base::Clock::now() < until) {
     look();
-    for (RdmaLink* const link : active_) link->hear();
+    for (RdmaLink* const link : active_) link->read_message();
     for (const auto& queue : completions_) queue->arm();
     if (poll_completions()) continue;
     pollfd waited{epoll_.get(), POLLIN, 0};

@@ -36,8 +36,8 @@ std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
 //     ranks that have not called the operation, with the last one they finished,
 //     ranks that others wait for.
 // Else returns what the reporting rank itself thinks.
-operation::Failure find_culprits(const wire::DeadlineMessage& deadline, int reporter,
-                                 const std::vector<Standing>& standings);
+operation::Failure find_late_ranks(const wire::DeadlineMessage& deadline, int reporter,
+                                   const std::vector<Standing>& standings);
 
 // Writes rank 0's warnings about operations that wait for long, in the words of a missed deadline.
 // They go to the log, which is standard error. Thread-bound to the control thread.

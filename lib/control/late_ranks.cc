@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/control/culprits.h"
+#include "lib/control/late_ranks.h"
 
 #include <fmt/format.h>
 
@@ -265,8 +265,8 @@ std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
   return oldest.operation == 0 ? std::nullopt : find_disagreement(oldest, standings);
 }
 
-operation::Failure find_culprits(const wire::DeadlineMessage& deadline, int reporter,
-                                 const std::vector<Standing>& standings) {
+operation::Failure find_late_ranks(const wire::DeadlineMessage& deadline, int reporter,
+                                   const std::vector<Standing>& standings) {
   if (auto disagreement = find_disagreement(deadline, standings)) return *disagreement;
   Case of{deadline,
           standings,
@@ -301,7 +301,7 @@ void LongWaits::tell(const wire::DeadlineMessage& slow, int reporter,
   if (slow.operation == 0 &&
       standings[static_cast<std::size_t>(reporter)].status.messages.current.empty())
     return;
-  std::string text = find_culprits(slow, reporter, standings).cause;
+  std::string text = find_late_ranks(slow, reporter, standings).cause;
   if (slow.operation == 0 && text == last_) return;
   base::log_line(base::LogLevel::warning, text);
   last_ = std::move(text);
