@@ -148,7 +148,7 @@ TEST_CASE("cuda ipc: after a failure of its owner, registered memory stays until
   opened.ranks[1].turn();
   CHECK(opened.is_open());
   CHECK_FALSE(ended);
-  opened.ranks[1].windows->let_go();
+  opened.ranks[1].windows->release();
   end.join();
   CHECK_FALSE(opened.is_open());
 }
@@ -325,7 +325,7 @@ TEST_CASE("cuda ipc: after a failure the end of a registration waits for work of
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
   CHECK(table.exports[opened.place.slot].generation == opened.place.generation);
   CHECK_FALSE(ended);
-  of0.let_go();
+  of0.release();
   end.join();
   CHECK(table.exports[opened.place.slot].generation == 0);
   CHECK(errors.text().empty());
