@@ -35,8 +35,8 @@ inline constexpr ProofBytes refused_proof{};
 // Whom the secret identifies: the job, or this user on this host.
 enum class SecretOf { job, user };
 
-// Says what protects the frames that follow the handshake, with keys derived from it: nothing, a
-// tag for each header, or also a tag for each payload. If the ends want different protection, the
+// Protects the frames that follow the handshake with keys derived from it: by nothing, by a tag for
+// each header, or by a tag for each payload too. If the ends want different protection, the
 // stronger one holds.
 enum class Protection : std::uint32_t { none, headers, payload };
 
@@ -46,14 +46,15 @@ struct Agreement {
   SessionKeys keys;
 };
 
-// Holds what an end brings into the handshake besides its claim. The proofs cover the terms, so a
-// relay cannot lower the protection.
+// Each end brings these into the handshake, the initiator beside its claim. The proofs cover the
+// terms, so a relay cannot lower the protection.
 struct Terms {
   SecretOf secret_of = SecretOf::job;
   Protection protection = Protection::none;
 };
 
-// Holds what the initiator says about itself. job is 0 until the rendezvous has assigned it.
+// The initiator claims this about itself in its hello. job is 0 until the rendezvous has assigned
+// it.
 struct Claim {
   Purpose purpose = Purpose::rendezvous;
   std::uint32_t rank = 0;
@@ -112,7 +113,7 @@ class Acceptor {
   // Throws Error(rendezvous) when the bytes are not a hello of Rondo; the caller then closes the
   // connection without an answer. A hello of another version gets an answer: see version().
   ChallengeBytes challenge(const HelloBytes& hello);
-  // Holds what the hello says. It is proved only after proves() has returned true.
+  // The claim of the hello. It is proved only after proves() has returned true.
   const Claim& claim() const noexcept { return claim_; }
   std::uint16_t version() const noexcept { return version_; }
   bool meant_for_this_rank() const noexcept { return meant_for_this_rank_; }

@@ -25,8 +25,8 @@ void log_line(LogLevel level, std::string_view text) noexcept;
 class QuotaLog {
  public:
   void line(LogLevel level, const std::string& text);
-  // Says whether a line may be written now. The value is the number of lines that were left out
-  // since the last one that was written; without a value, leave this line out too.
+  // Admits a line, and returns how many were left out since the last one that was written. Without
+  // a value leave this line out too.
   std::optional<std::uint64_t> admit(TimePoint now);
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what distinguishes the operations: a table with one row for each. Everything that depends on
-// the kind of an operation (sizes of buffers, checks, proofs, measurements) asks this table. All of
-// it is constant, so it is thread-safe.
+// Lists the traits of operations: a table with one row for each. Everything that depends on the
+// kind of an operation (sizes of buffers, checks, proofs, measurements) asks this table. All of it
+// is constant, so it is thread-safe.
 #pragma once
 
 #include <algorithm>
