@@ -16,10 +16,9 @@ class PassPool;
 struct PassRecord;
 }  // namespace layer
 
-// Keeps what the backward pass of one forward pass needs: mean and variance, gamma as it was, a
-// hash of x, the shape, and the number of the pass. x itself stays with the caller.
-// SyncBatchNorm::forward() and end_forward() return it. It may be used for several backward passes,
-// or for none.
+// One forward pass, for its backward passes: mean and variance, gamma as it was, a hash of x, the
+// shape, and the number of the pass. x itself stays with the caller. SyncBatchNorm::forward() and
+// end_forward() return it. It may be used for several backward passes, or for none.
 //
 // It holds four arrays of [channels] f64, which go back to the layer: once a layer has made as many
 // passes as are alive at a time, it allocates no more. A pass may outlive its layer and its

@@ -7,8 +7,8 @@
 
 namespace rondo {
 
-// Says what a kind of link costs, in seconds, with the letters of docs/reference/planner.md. The
-// default is tcp over loopback.
+// Costs of a kind of link, in seconds, with the letters of docs/reference/planner.md. The default
+// is tcp over loopback.
 struct PlanLinkCosts {
   double latency_s = 8e-6;  // a: one frame, end to end
   // b: one direction of a link; between hosts, of all links of a host together.

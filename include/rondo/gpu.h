@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a program without CUDA's headers needs to use Rondo on a GPU: memory, a stream,
-// copies, and how fast copies are. A program that has CUDA uses CUDA instead.
+// Serves programs without CUDA's headers that use Rondo on a GPU: memory, a stream, copies and
+// their speed. A program that has CUDA uses CUDA instead.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 
 namespace rondo {
 
-// Says what Rondo sees of this machine and its environment: the output of `rondo info`. Everything
-// is a copy; nothing is kept open.
+// Describes this machine and its environment as Rondo sees them: the output of `rondo info`.
+// Everything is a copy; nothing is kept open.
 
 struct TransportInfo {
   std::string name;
@@ -56,7 +56,7 @@ struct GpuInfo {
   std::string error;  // what the driver would not tell
 };
 
-// Says what CUDA's driver tells of this process's GPUs.
+// This process's GPUs, as CUDA's driver reports them.
 struct GpuReport {
   std::string driver_version;  // the newest CUDA that the driver knows: "13.0"
   std::vector<GpuInfo> gpus;
@@ -119,7 +119,7 @@ RONDO_API SystemInfo gather_info(const Options& options);
 // Makes no context: no memory of a GPU is used, and an exclusive GPU stays free.
 RONDO_API GpuReport gather_gpus();
 
-// Says what one rank of a communicator needs from its process and host: the table of
+// One rank of a communicator needs these from its process and host: the table of
 // docs/reference/limits.md.
 struct NeedsInfo {
   std::size_t descriptors_to_connect = 0;  // at most, before connect() returns

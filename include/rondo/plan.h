@@ -121,7 +121,7 @@ struct SimulationQuery {
   SimulatedStragglers stragglers;
 };
 
-// Holds what the model says of one run.
+// The result of one simulated run.
 struct SimulatedRun {
   std::uint64_t segments = 1;
   double seconds = 0;                    // from the call on the first rank to the end on the last

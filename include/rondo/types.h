@@ -63,7 +63,7 @@ inline constexpr int collective_count = 14;
 enum class Priority : std::uint8_t { bulk, urgent };
 inline constexpr int lane_count = 2;
 
-// Says what the oldest operation of a lane waits for.
+// The cause for which the oldest operation of a lane waits.
 enum class WaitCause : std::uint8_t {
   ranks,     // a rank of which this one hears first-hand has not called the collective
   transfer,  // they have called it: bytes are on their way, or ranks further away are late
