@@ -21,7 +21,7 @@ class Stream {
   virtual ~Stream() = default;
 
   virtual Blob address() const = 0;
-  // Holds what the two neighbours must know of this rank.
+  // Setup messages of this rank for its two neighbours.
   struct Setup {
     Blob for_left, for_right;
   };

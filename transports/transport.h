@@ -203,10 +203,10 @@ class Windows {
   // A peer's memory in this process, valid until the peer frees it. Null when the place is nowhere
   // or cannot be mapped. The place comes from the peer, so its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
-  // Says whose notify() must wake this rank when it sleeps: a bit for each rank (wake_bit()). Other
-  // ranks may wake it as well; before the first call every rank does. Ends with a full fence: look
-  // at the areas once more afterwards. Without await() every store of every rank would wake a rank
-  // that waits for few of them.
+  // Names the ranks whose notify() must wake this rank when it sleeps: a bit for each (wake_bit()).
+  // Other ranks may wake it as well; before the first call every rank does. Ends with a full fence:
+  // look at the areas once more afterwards. Without await() every store of every rank would wake a
+  // rank that waits for few of them.
   virtual void await(std::uint64_t) noexcept {}
   // Wakes the ranks that have announced in prepare_sleep() that they sleep, and in await() that
   // they wait for this one. Call it after stores that others may wait for. It contains the fence

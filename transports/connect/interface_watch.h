@@ -18,7 +18,7 @@ namespace rondo::connect {
 
 enum class InterfaceState { up, no_carrier, down, gone };
 
-// Holds what the kernel says about one interface.
+// The state of one interface, as the kernel reports it.
 struct InterfaceNews {
   std::string name;
   InterfaceState state = InterfaceState::up;

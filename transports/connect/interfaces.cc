@@ -206,7 +206,7 @@ bool may_pair(const LocalAddress& one, const InterfaceFilter& filter) {
 
 namespace {
 
-// Says what a chosen address is used for.
+// Describes the use of a chosen address, for `rondo info`.
 std::string use_of(const LocalAddress& one, const InterfaceFilter& filter) {
   if (!may_pair(one, filter))
     return "only where routing leads over it: it is for containers, unless a filter names it";

@@ -15,14 +15,14 @@ namespace rondo::connect {
 // The most connections that a link may have, over all pairs of interfaces together.
 inline constexpr unsigned most_connections = 16;
 
-// Says who this rank is, where it listens, and how it connects.
+// This rank's number, where it listens, and how it connects.
 struct Options {
   int rank = 0;
   int size = 1;
   std::string secret;  // empty: listens on loopback only and reaches only ranks of this host
   bool this_host_only = false;  // the same with a secret that other hosts cannot know
-  // Says what protects the frames that follow the handshake, on connections that leave this host
-  // and on the others. The stronger of both ends' values holds.
+  // Protection of the frames that follow the handshake, on connections that leave this host and on
+  // the others. The stronger of both ends' values holds.
   base::Protection between_hosts = base::Protection::headers, within_host = base::Protection::none;
   std::string host;                     // base::host_identity() of this rank
   std::vector<std::string> interfaces;  // filters as in Options::interfaces

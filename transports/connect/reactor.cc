@@ -40,7 +40,7 @@ std::optional<Target> read_target(const std::string& line) {
   return target;
 }
 
-// Says what an epoll watches.
+// Lists the descriptors that an epoll watches.
 std::vector<Target> targets_of(const std::string& epoll) {
   std::ifstream file("/proc/self/fdinfo/" + epoll);
   std::vector<Target> targets;

@@ -7,8 +7,7 @@
 
 namespace rondo::connect {
 
-// Holds what the kernel says of a TCP connection (TCP_INFO). What an older kernel does not say is
-// 0.
+// A TCP connection as the kernel reports it (TCP_INFO). Fields that an older kernel lacks are 0.
 struct TcpState {
   std::chrono::microseconds round_trip{};
   std::chrono::microseconds least_round_trip{};

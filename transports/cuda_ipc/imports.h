@@ -117,7 +117,7 @@ class Imports {
     }
   };
   using ByKey = std::map<Key, Import>;
-  // Holds what this rank has seen of the registrations of another one.
+  // The registrations of another rank, as far as this one has seen them.
   struct Seen {
     std::uint32_t registrations = 0;
     base::TimePoint next_try = base::TimePoint::max();  // of what could not be opened

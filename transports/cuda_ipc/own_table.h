@@ -19,7 +19,7 @@ namespace rondo::cuda_ipc {
 // thread-safe, and await_released() sleeps. Nothing fails but the constructor.
 class OwnTable {
  public:
-  // Holds what an entry says beside its generation.
+  // The contents of an entry beside its generation.
   struct Shown {
     std::uint64_t bytes = 0;
     device::Uuid gpu{};

@@ -26,7 +26,8 @@ struct ProcessMemory {
   device::Ordinal ordinal = 0;    // of its GPU
   std::span<Table* const> ranks;  // of its communicator, as it sees them; valid until it is removed
 };
-// Says who looks for memory: the owner's rank, and the place and the identity of this rank.
+// An importer looks for memory of the owner's rank in the communicator in which it has this place
+// and identity.
 struct Importer {
   int owner = 0;
   std::size_t place = 0;

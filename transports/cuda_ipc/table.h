@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a rank shows to the others of its host about memory of GPUs, at the end of its area
-// (Windows::area()). It alone writes its table. What others say there is not trusted: numbers are
-// compared, or checked by CUDA's driver.
+// A table lists the memory of GPUs that a rank shows to the others of its host, at the end of its
+// area (Windows::area()). Its owner alone writes it. What others say there is not trusted: numbers
+// are compared, or checked by CUDA's driver.
 #pragma once
 
 #include <array>

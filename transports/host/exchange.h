@@ -26,7 +26,7 @@ struct Peer {
 
 using Descriptors = std::array<base::FileDescriptor, most_descriptors>;
 
-// Holds what this rank offers in every exchange.
+// This rank offers the same in every exchange.
 struct Offer {
   int rank = 0;
   int size = 1;

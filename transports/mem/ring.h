@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what the two ends of a link share: bytes in flight, how the link ended, and a bell that
-// wakes a sleeping rank. One thread writes to a ring and one reads from it; nothing here blocks.
+// The two ends of a link share a ring: bytes in flight, how the link ended, and a bell that wakes a
+// sleeping rank. One thread writes to a ring and one reads from it; nothing here blocks.
 #pragma once
 
 #include <sys/eventfd.h>

@@ -10,7 +10,8 @@
 
 namespace rondo::rdma {
 
-// Holds what communicators that were split from one another share. Thread-safe.
+// Communicators that were split from one another share a context: devices, registrations and
+// events. Thread-safe.
 struct Context {
   explicit Context(std::shared_ptr<Devices> all) : devices(std::move(all)), events(devices) {}
 

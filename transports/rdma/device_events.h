@@ -24,7 +24,7 @@ struct DeviceEvent {
 // from one another share it: the one that reads an event passes it to all listeners. Thread-safe:
 // one mutex.
 class DeviceEvents {
-  // Holds what one listener has not taken yet. Guarded by mutex_ but for the bell.
+  // Events that one listener has not taken yet. Guarded by mutex_ but for the bell.
   struct Inbox {
     base::FileDescriptor bell;
     std::vector<DeviceEvent> events;

@@ -40,7 +40,7 @@ struct Port {
 // "mlx5_0:1"
 std::string name_of(const Port& port);
 
-// Says what one port of this machine is, for people, usable or not.
+// Describes one port of this machine for people, usable or not.
 struct PortReport {
   std::string device;
   unsigned port = 1;
@@ -49,7 +49,7 @@ struct PortReport {
   std::string text;
 };
 
-// Says what the user wants of devices.
+// The user's choice of devices.
 struct DeviceChoice {
   // Lists separated by commas: "mlx5_0", "mlx5_0:1", "mlx5*"; ^ before an item, or before the list,
   // excludes. Empty: all.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what the two ends of a link tell each other: over its TCP connection, to set the link up and
-// to end it; over its queue pairs, the credits and grants of a receiver, and what a piece is.
+// Messages between the two ends of a link. Over its TCP connection they set the link up and end it.
+// Over its queue pairs the receiver sends credits and grants, and each piece has a mark.
 #pragma once
 
 #include <array>

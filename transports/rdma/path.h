@@ -30,7 +30,7 @@ struct Patience {
 // The patience for operations that have `deadline` to finish: a quarter of it, at most 2 s.
 Patience patience_for(std::uint64_t deadline_ns) noexcept;
 
-// Holds what a work request of a Path uses until it is complete.
+// A work request of a Path keeps these in use until it is complete.
 struct Posted {
   int piece = -1;           // of the send pool
   int frame = -1;           // place in the queue of frames whose payload the device still reads
@@ -110,7 +110,7 @@ class Path {
   }
   // The device forgets the queue pair: nothing that a peer writes over it lands any more.
   void destroy() noexcept;
-  // Says what the two ends are, for messages.
+  // Both ends of the path, for messages.
   const std::string& route() const noexcept { return route_; }
   const Port& port() const noexcept { return port_; }
   std::uint32_t queue_pair_number() const noexcept { return queue_pair_number_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what lies in a ring: frames, one after the other.
+// A ring holds frames, one after the other.
 //   frame = header payload                    ; of at most eager_bytes
 //         | header place payload              ; larger; the place is nowhere
 //         | header place                      ; larger; the payload lies at the place

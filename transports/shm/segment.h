@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a rank shows to the others of its host. Written by its owner alone; the others map it
-// without the right to write.
+// A segment is the memory that a rank shows to the others of its host. Its owner alone writes it;
+// the others map it without the right to write.
 //   segment = head pair*ranks area ring*(3*ranks)        ; ranks: those of this host, in order
 // Each pair is for one other rank: how much has been put into the rings for it (one for each lane),
 // and how much of its rings for this rank has been taken out. Since one rank writes a pair and one

@@ -47,7 +47,7 @@ base::FileDescriptor checked(int descriptor, const char* call) {
   return base::FileDescriptor(descriptor);
 }
 
-// Holds what a peer has sent.
+// A peer's segment and bell, from the descriptors that it has sent.
 struct Received {
   base::Mapping segment;
   Bell bell;

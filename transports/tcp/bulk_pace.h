@@ -29,7 +29,7 @@ namespace rondo::tcp {
 // share, which spreads the bursts.
 class BulkPace {
  public:
-  // Holds what the kernel says about a connection.
+  // A look at a connection, as the kernel reports it.
   struct Sample {
     base::TimePoint now;
     microseconds rtt{};        // smoothed
@@ -66,7 +66,7 @@ class BulkPace {
   base::TimePoint since_{};  // when this state began
   double limit_ = 0;         // bytes per second
   double share_ = 0;
-  // Holds what was left of its share while it was held.
+  // Bounds the rate: the share that was left for the connection while it was held.
   double ceiling_ = std::numeric_limits<double>::max();
   nanoseconds held_for_{};
   microseconds least_rtt_ = microseconds::max();
