@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
-// counters, values, and slots. The rank writes its own area, and all ranks read it. Numbers
-// only grow; a reader compares them and never computes an address from them. protocol.h says when
-// each part may be written and read.
+// Lays out a rank's area (Windows::area) for direct algorithms. Each lane has posts, counters,
+// values and slots. The rank writes its own area, and all ranks read it. Numbers only grow; a
+// reader compares them and never computes an address from them. protocol.h says when each part may
+// be written and read.
 #pragma once
 
 #include <algorithm>

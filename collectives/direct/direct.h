@@ -117,7 +117,8 @@ class DirectLane {
     }
   };
 
-  // Holds what follows from the signature of a call and the counts of its blocks.
+  // A call as computed from its signature and the counts of its blocks, kept for the next one like
+  // it.
   struct Form {
     bool serves(const operation::DirectOperation& operation) const noexcept;
 
@@ -224,7 +225,7 @@ class DirectLane {
   // About the first operation, if it has chunks:
   bool uses_windows_ = false;
   DirectPlaces own_;
-  // Holds what windows->find() has given to the posted operation.
+  // The places that windows->find() has given to the posted operation.
   struct Posted {
     transports::Windows* windows = nullptr;
     DirectPlaces places;

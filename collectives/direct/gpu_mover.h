@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a lane of direct operations has of one GPU: copies and kernels that are started and
-// land later. Each kind of step has a queue of its own, so a chunk is copied in while another one
-// is combined. Nothing that it enqueues waits for another rank.
+// Moves the bytes of a lane of direct operations on one GPU, by copies and kernels that are started
+// now and land later. Each kind of step has a queue of its own, so a chunk is copied in while
+// another one is combined. Nothing that it enqueues waits for another rank.
 //
 // Threads and failures: as in collectives/operation/gpu_port.h.
 #pragma once

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a lane of direct operations has of slots in memory of one GPU. The other ranks map
-// them, as they map memory of Communicator::allocate(), so buffers that are not in windows need not
-// go through the host. Memory of a GPU is scarce, and the first calls on memory from allocate() go
-// through the host too: so slots are made only after a few calls that wanted them. Until all ranks
-// have made and mapped them, all ranks go through the host.
+// Slots of a lane of direct operations in memory of one GPU. The other ranks map them, as they map
+// memory of Communicator::allocate(), so buffers that are not in windows need not go through the
+// host. Memory of a GPU is scarce, and the first calls on memory from allocate() go through the
+// host too: so slots are made only after a few calls that wanted them. Until all ranks have made
+// and mapped them, all ranks go through the host.
 //
 // Threads: make_wanted() is for the thread that starts operations of the lane, without the engine's
 // lock, because CUDA may block there. abandon() and the destructor come after the engine's end. The

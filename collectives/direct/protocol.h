@@ -38,7 +38,7 @@
 
 namespace rondo::direct {
 
-// Holds what a rank has done with chunks.
+// Counts the chunks that a rank has copied in, combined and copied out.
 enum class Counter : std::uint32_t {
   copied_in,   // its input is in its slots, or is read where it lies
   combined,    // its part of them is combined and stored; all at once where nothing is reduced
@@ -50,7 +50,7 @@ inline constexpr std::size_t counter_kinds = 3;
 enum class Ring : std::uint32_t { posts, short_values, long_values };
 inline constexpr std::size_t ring_kinds = 3;
 
-// Holds what the rules know of a call, seen from one rank.
+// A call as the rules see it on one rank.
 struct CallRules {
   std::uint64_t check = 0;   // a hash of the call and its number, which agrees() compares
   std::uint64_t chunks = 0;  // if slots are used
@@ -62,7 +62,7 @@ struct CallRules {
   bool early = false;  // its input is in no window, so it goes through slots in any case
 };
 
-// Holds what all posts together decide.
+// All posts together decide these.
 struct Agreement {
   Ways ways;
   std::uint64_t chunks = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says who gives, who takes and where results go in a direct collective. These are pure functions
-// of the call, so every rank computes the same. Part i of a chunk belongs to rank i (a broadcast
-// has one part in all).
+// Gives each rank its role in a direct collective: it gives a part, takes one, or combines one.
+// These are pure functions of the call, so every rank computes the same. Part i of a chunk belongs
+// to rank i (a broadcast has one part in all).
 #pragma once
 
 #include <cstddef>

@@ -90,7 +90,7 @@ class Driver {
   void stop() RONDO_REQUIRES(mutex_);
   void join() RONDO_EXCLUDES(mutex_);
 
-  // Says what a thread waits for.
+  // A thread waits until an operation has ended, or is enqueued.
   struct Goal {
     const operation::Operation& operation;
     bool enqueued = false;  // Operation::enqueued() is enough

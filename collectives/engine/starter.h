@@ -25,7 +25,7 @@
 
 namespace rondo::engine {
 
-// Holds what a call needs of the GPU that its buffers are on.
+// The parts of a GPU that a call on its memory uses.
 struct GpuCall {
   // One of these, of the call's lane: by the algorithm.
   lanes::GpuStaging* staging = nullptr;

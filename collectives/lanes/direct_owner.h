@@ -15,7 +15,7 @@
 
 namespace rondo::lanes {
 
-// Says what the first operation of the lane waits for, GPUs aside.
+// Finds the cause for which the first operation of the lane waits, GPUs aside.
 operation::Standing standing_of(direct::DirectLane& lane, bool wants_only);
 
 class DirectOwner final : public operation::OperationOwner {

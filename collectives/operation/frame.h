@@ -9,8 +9,8 @@
 
 namespace rondo::operation {
 
-// Holds what the header of a frame says: which call the frame belongs to, and which frame of it
-// this is. The grammar is in frame.cc.
+// The header of a frame: it names the call that the frame belongs to, and its place in it. The
+// grammar is in frame.cc.
 struct Frame {
   schedules::Signature signature;
   std::uint64_t number = 0;    // of the operation in its lane, from 1

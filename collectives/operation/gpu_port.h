@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a lane has of one GPU: pinned host memory, queues of copies between it and the GPU,
-// marks of calls, and calls of the driver that wake this rank.
+// Connects a lane with one GPU: pinned host memory, queues of copies between it and the GPU, marks
+// of calls, and calls of the driver that wake this rank.
 //
 // An operation has a mark, an event of the caller's stream: what was enqueued there before the call
 // comes before the copies. A copy is enqueued only when this host has seen the mark. So a failure
@@ -104,7 +104,7 @@ class GpuPort {
   void abandon() noexcept;
 
  private:
-  // Holds what the GPU may still use when this object ends.
+  // The GPU may still use these when this object ends.
   struct Parts {
     Parts(const device::Gpu& gpu, const Size& size, bool urgent);
 
@@ -113,7 +113,7 @@ class GpuPort {
     std::vector<device::Stream> watchers;
     std::vector<device::Event> marks;
   };
-  // Holds what the driver's thread uses.
+  // CUDA's own thread uses these when it calls wake().
   struct Calls {
     explicit Calls(std::shared_ptr<Waker> its_waker) noexcept : waker(std::move(its_waker)) {}
     static void wake(void* calls);

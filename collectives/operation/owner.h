@@ -28,13 +28,14 @@ namespace rondo::operation {
 
 class Operation;
 
-// Holds what an owner has moved, and the memory that it keeps for staging and for early messages.
+// Counts the frames and bytes that an owner has moved, and the memory that it keeps for staging and
+// for early messages.
 struct Traffic {
   std::uint64_t frames_sent = 0, frames_received = 0, bytes_sent = 0, bytes_received = 0;
   std::size_t staging_bytes = 0;
 };
 
-// Says what an operation waits for.
+// An operation waits for these ranks, or for its own GPU.
 struct Awaited {
   std::vector<int> ranks;
   // Work of this rank's own GPU: "GPU 1, which has not yet done ..."; else empty.
@@ -82,7 +83,7 @@ class LinkOwner : public OperationOwner, public transports::Sink {
               bool clean) final {
     lost(link, code, what, clean, base::Clock::now());
   }
-  // Says what broken() tells, at this time.
+  // Takes the report of broken(), at this time.
   virtual void lost(transports::Link& link, std::error_code code, std::string_view what, bool clean,
                     base::TimePoint now) = 0;
   // When to call check(): a link that was closed in order counts as lost only after a while.

@@ -22,7 +22,7 @@ namespace rondo::operation {
 
 class Operation;
 
-// Says what an operation waits for.
+// The cause for which an operation waits now, and the rank that is late.
 struct Standing {
   WaitCause cause = WaitCause::transfer;
   // While the cause is `ranks`: the only rank that has not called it, of those that this rank hears

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what Point keeps: transfers under way, messages that no receive here has taken yet, and the
-// state of each peer. Thread-bound, as Point is; what allocates throws std::bad_alloc.
+// The state of Point: transfers under way, messages that no receive here has taken yet, and one
+// record for each peer. Thread-bound, as Point is; what allocates throws std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -183,7 +183,7 @@ struct Flight {
   GpuSlot* slot = nullptr;     // of the request, if the frame carries bytes from there
 };
 
-// Holds what this rank knows of a peer, which may be itself.
+// The state of one peer, which may be this rank itself.
 struct PointPeer {
   int rank = 0;
   transports::Link* link = nullptr;

@@ -114,7 +114,7 @@ std::size_t Check<Rules>::link_between(int from, int to) {
   return static_cast<std::size_t>(index);
 }
 
-// Says what is wrong with a step, seen alone.
+// Names the defect of a step, seen alone. Empty: none.
 template <class Rules>
 std::string Check<Rules>::check_step(int rank, const schedules::Step& step) const {
   const schedules::Schedule& common = schedules_.front();

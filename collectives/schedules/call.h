@@ -17,7 +17,7 @@
 
 namespace rondo::schedules {
 
-// Says what must be the same on all ranks.
+// Identifies a call: every field must be the same on all ranks.
 struct Signature {
   Collective operation = Collective::barrier;
   DType type = DType::u8;

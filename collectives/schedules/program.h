@@ -46,7 +46,7 @@ struct ProgramPeer {
   const FrameTable* sends = nullptr;
 };
 
-// Says what the ranks of one host use for their part of a two-level schedule: links, or memory that
+// How the ranks of one host do their part of a two-level schedule: over links, or in memory that
 // they share (between_hosts() in schedules.h).
 enum class Inside : std::uint8_t { links, memory };
 

@@ -37,7 +37,7 @@ struct FramePlace {
   std::uint32_t step = 0;
 };
 
-// Says what the bytes of a received frame are written over.
+// The values that the bytes of a received frame overwrite.
 enum class Overwrites : std::uint8_t {
   nothing,         // the frame is empty
   value,           // the slice's value; this rank's input lies elsewhere

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what the kernels for GPUs are given. launch.h fills it in.
+// Arguments of the kernels for GPUs. launch.h fills them in.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what to launch for a reduction: the name of the kernel, its arguments and its grid. The
-// names are those of device_image() (image.h). Thread-safe; nothing here fails or calls CUDA.
+// Chooses the launch of a reduction: the name of the kernel, its arguments and its grid. The names
+// are those of device_image() (image.h). Thread-safe; nothing here fails or calls CUDA.
 #pragma once
 
 #include <cstddef>
