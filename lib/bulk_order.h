@@ -9,8 +9,8 @@
 
 namespace rondo::lib {
 
-// Says who may start bulk operations on a communicator: everybody, or the owner that has reserved
-// their order. Thread-safe. A check that passes takes no lock.
+// Guards the order of bulk operations on a communicator: everybody may start them, or only the
+// owner that has reserved their order. Thread-safe. A check that passes takes no lock.
 class BulkOrder {
  public:
   // Throws Error(invalid_argument) if another owner has reserved the order. `who` must live until

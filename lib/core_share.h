@@ -14,7 +14,7 @@
 
 namespace rondo::lib {
 
-// Holds what one rank knows.
+// One rank's share of its host's cores, as it sees it when it joins.
 struct CoreShare {
   base::ProcessorSet mask;  // where it may run
   // Where ranks of this host that are not in this communicator may run: the processors of the host
@@ -34,7 +34,7 @@ CoreShare find_core_share(const Options& options);
 void put_core_share(base::Writer& writer, const CoreShare& share);
 CoreShare get_core_share(base::Reader& reader);
 
-// Holds what the ranks of one host have together.
+// The cores that the ranks of one host have together.
 struct HostCores {
   int cores = 1;  // that these ranks may use: all their masks together, but no more than the quotas
   int ranks = 1;  // that share the host's cores: at least those of this communicator

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what a communicator owns, in the order of construction: transports, the control plane, the
-// engine.
+// Owns all parts of a communicator, in the order of construction: transports, the control plane,
+// the engine.
 #pragma once
 
 #include <array>

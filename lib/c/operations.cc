@@ -50,7 +50,7 @@ int device_of(const rondo_call& call) {
   return call.device;
 }
 
-// Holds what a rondo_call says.
+// A rondo_call as Rondo's own types.
 struct Given {
   explicit Given(const rondo_call& call) : options(options_of(call)), device(device_of(call)) {}
   explicit Given(const rondo_call* call)

@@ -11,7 +11,7 @@
 
 namespace rondo::control {
 
-// Holds what rank 0 knows of a rank when it looks for the cause of a missed deadline.
+// A rank as rank 0 sees it when it looks for the cause of a missed deadline.
 struct Standing {
   enum class State { answered, silent, left };
   State state = State::silent;

@@ -19,8 +19,8 @@
 
 namespace rondo::metrics {
 
-// Holds what one communicator has counted since it was made. Ranks are those of the communicator
-// that connect() made, also in a split.
+// Counters of one communicator since it was made. Ranks are those of the communicator that
+// connect() made, also in a split.
 struct Sample {
   int rank = 0;
   std::vector<int> ranks;  // by rank of this communicator; empty: the same
@@ -58,7 +58,7 @@ std::string escaped(std::string_view text);
 // Thread-bound. Counters of communicators with the same labels are added up.
 class Totals {
  public:
-  // Holds what all totals of a file share: names stay while the file does.
+  // All totals of a file share these: names stay while the file does.
   struct Labels {
     Names tags{operation::TagCounts::most_tags};
     Names late_ranks{64};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says how this machine can be reached before anything is connected. The transports answer, and
-// lib/transports.cc, which alone names them, asks them. Thread-safe.
+// Describes the transports, interfaces and devices over which this machine can be reached, before
+// anything is connected. The transports answer, and lib/transports.cc, which alone names them, asks
+// them. Thread-safe.
 #pragma once
 
 #include <cstddef>

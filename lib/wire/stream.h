@@ -99,7 +99,7 @@ class Stream {
   std::size_t taken_ = 0;
   std::vector<std::byte> output_;
   std::size_t sent_ = 0;
-  // Holds what is left of the shared part; its place is before output_[shared_at_].
+  // The unsent rest of the shared part; its place is before output_[shared_at_].
   std::span<const std::byte> shared_;
   std::size_t shared_at_ = 0;
   std::vector<std::byte> later_;  // frames behind the shared ones that have no tags yet
