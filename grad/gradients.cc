@@ -57,7 +57,7 @@ class GradientBuckets::State {
   void leave_step(std::string_view what, std::string_view why) noexcept;
   // Ends the step on all ranks for a mistake that only this one has made.
   [[noreturn]] void mistake(const std::string& what);
-  // Keeps what the function throws as the failure of the step.
+  // Runs the function. An exception of it becomes the failure of the step.
   template <class Function>
   auto keeping_failure(const Function& function);
 
