@@ -109,7 +109,7 @@ std::string text_at(const ReportBytes& bytes, std::size_t at) {
   return std::string(text, ::strnlen(text, text_bytes));
 }
 
-// Says what `ranks` have at the first difference, and what `others` have there.
+// Describes the first difference: the parameter of `ranks`, and that of `others`.
 std::string clause_of(const Report& report, const std::string& ranks, const std::string& others,
                       std::span<const ListedParameter> theirs) {
   const bool listed = report.index < theirs.size();
