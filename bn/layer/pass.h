@@ -15,7 +15,7 @@
 
 namespace rondo::layer {
 
-// Keeps what a backward pass needs of its forward pass, except x.
+// One forward pass as its backward passes need it, except x.
 struct PassRecord {
   explicit PassRecord(std::size_t channels)
       : mean(channels), rest(channels), m2(channels), gamma(channels) {}

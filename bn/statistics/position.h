@@ -59,7 +59,7 @@ struct Position {
   std::string text(const LocalCalls& calls, std::string_view more = {}) const;
 };
 
-// Says which numbers all ranks gave alike.
+// True for each number that all ranks gave alike.
 struct Agreed {
   bool place, layer, history;
   bool all() const noexcept { return place && layer && history; }

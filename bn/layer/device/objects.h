@@ -77,8 +77,8 @@ class GpuArrays {
   device::DeviceMemory memory_;
 };
 
-// Keeps what the backward pass of one forward pass needs in memory of a GPU: see PassRecord.
-// Thread-bound to whoever holds the record. The destructor waits for work that uses them.
+// The arrays of a PassRecord in memory of a GPU. Thread-bound to whoever holds the record. The
+// destructor waits for work that uses them.
 class GpuRecord {
  public:
   GpuRecord(std::shared_ptr<const GpuKernels> kernels, std::size_t channels);
