@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what Python calls the elements of a buffer and a reduction, and what Rondo calls them.
+// Translates Python's names of elements and reductions into Rondo's.
 #pragma once
 
 #include <cstddef>

@@ -104,7 +104,7 @@ Counts in_parts(Counts counts, const Element& element) {
   return counts;
 }
 
-// Holds what the C API gets of the buffers.
+// The buffers as the C API takes them.
 struct Moved {
   void* from;
   void* to;

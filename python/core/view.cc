@@ -10,7 +10,7 @@ namespace rondo::python {
 
 namespace {
 
-// Says how to give an object that has no buffer.
+// The remedy for an object that has no buffer, for the error's text.
 std::string instead_of(py::handle object) {
   const auto has = [&](const char* name) { return py::hasattr(object, name); };
   int device = has("__cuda_array_interface__") ? -1 : 1;  // as DLPack counts them

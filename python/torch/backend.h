@@ -138,7 +138,7 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
-  // Holds what run() must know of a call.
+  // A call of torch, as run() takes it.
   struct Call {
     c10d::OpType type;
     const char* title;

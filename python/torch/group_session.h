@@ -182,12 +182,12 @@ class GroupSession {
   void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
-  // Holds what follows the operations of the group on GPUs.
+  // Marks of copies that follow the operations of the group on GPUs.
   SideMarks& sides() noexcept { return *sides_; }
 
   Completions& completions() noexcept { return completions_; }
 
-  // Holds what batch norm layers share.
+  // State that batch norm layers of the group share.
   Norms& norms() noexcept { return norms_; }
 
   // Ends every operation with this cause, on every rank.

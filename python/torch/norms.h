@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what batch norm layers of one process group share.
+// The batch norm layers of one process group share this: their names, their passes by number, and
+// layers that nobody needs any more.
 #pragma once
 
 #include <rondo/batch_norm.h>

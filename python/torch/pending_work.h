@@ -44,7 +44,7 @@ using Parts = std::vector<Work>;
 // Thread-safe.
 class PendingWork final : public c10d::Work {
  public:
-  // Holds what comes after the operations, such as a copy to the caller's strides.
+  // Runs after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
 
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
@@ -157,7 +157,7 @@ class PendingWork final : public c10d::Work {
   }
 
  private:
-  // Holds what the operations know of the work. It has no tensors and may outlive the work.
+  // The operations count down here. It has no tensors and may outlive the work.
   struct Countdown {
     std::atomic<std::size_t> left{0};  // operations that run, and the start
     std::atomic<int> waiting{0};       // threads that will look when all have ended

@@ -14,9 +14,9 @@
 
 namespace rondo::python {
 
-// Holds what follows the operations of a group on GPUs: the newest mark on each stream that
-// CallStream::side() has given. A work that has ended may have copies there that are still to come,
-// also when nobody has the work any more. Thread-safe.
+// Marks the ends of copies that follow the operations of a group on GPUs: the newest mark on each
+// stream that CallStream::side() has given. A work that has ended may have copies there that are
+// still to come, also when nobody has the work any more. Thread-safe.
 class SideMarks {
  public:
   using Mark = std::shared_ptr<const c10::Event>;
