@@ -121,7 +121,7 @@ std::vector<std::string> normalize_arguments(int argc, char** argv) {
   return arguments;
 }
 
-// Says what CLI11 found wrong, in Rondo's words, and the possible names for an unknown flag or
+// Explains CLI11's error in Rondo's words, and lists the possible names for an unknown flag or
 // command. For CLI11's App::failure_message.
 std::string explain(const CLI::App* app, const CLI::Error& error) {
   const auto chosen = app->get_subcommands();

@@ -105,7 +105,7 @@ void print_ceilings(const std::vector<Row>& rows) {
           count, beyond / 100, explain_excess(exceeded));
 }
 
-// Says what the columns of the table mean.
+// Prints the meaning of times where it depends on the operation.
 void explain_times(const Setting& setting, Form form, const Operation& operation) {
   const std::uint64_t calls = setting.conditions.calls_of(operation);
   const std::string messages = calls == 1 ? "1 message" : fmt::format("{} messages", calls);

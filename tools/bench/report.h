@@ -26,7 +26,7 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows);
 // The ranks in the order in which they were late, over all rows.
 void print_stragglers(const Setting& setting, const std::vector<Row>& rows);
 
-// Says what is special about the calls, for the title: ", 70 calls in a row, inputs written anew".
+// Describes the calls, for the title: ", 70 calls in a row, inputs written anew".
 std::string describe_calls(const Setting& setting);
 
 // A number with fewer decimals the larger it is, so that all fit into one column.

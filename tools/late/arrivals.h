@@ -15,7 +15,7 @@
 
 namespace rondo::tools {
 
-// Tells which rank came last to the calls of a row, by clocks set against that of rank 0.
+// The rank that came last to the calls of a row, by clocks set against that of rank 0.
 struct Lateness {
   int rank = -1;           // the rank that was last most often
   double share = 0;        // of the iterations in which it was last, 0 to 1

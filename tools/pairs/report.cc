@@ -91,7 +91,7 @@ void print_summary(const Survey& survey, const Words& words) {
     print("# {:<23}: {} measurements of pairs\n", "Measured again", survey.measured_again());
 }
 
-// Says what so few links cannot tell.
+// Warns where links are too few to tell which one is slow.
 void print_limits_of(const Survey& survey) {
   for (const Survey::Judgement& judgement : survey.judgements()) {
     if (judgement.quantity != Quantity::bandwidth || judgement.scale.links > 3) continue;

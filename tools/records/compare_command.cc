@@ -71,7 +71,7 @@ std::string noise_of(const SideOfRow& side) {
   return fmt::format("{}..{}", short_value(side.low), short_value(side.high));
 }
 
-// Says what differs between the sides of a row beside its times.
+// Lists the differences between the sides of a row beside its times.
 std::string note_of(const ComparedRow& row, bool names_ranks, bool names_transports) {
   std::vector<std::string> parts;
   if (row.key.root > 0) parts.push_back(fmt::format("root {}", row.key.root));
