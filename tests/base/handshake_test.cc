@@ -11,7 +11,7 @@ namespace {
 
 const base::Claim claim{base::Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
 
-// Says what both ends see if every message arrives as it was sent.
+// A handshake in which every message arrives as it was sent.
 struct Exchange {
   base::Initiator initiator;
   base::Acceptor acceptor;

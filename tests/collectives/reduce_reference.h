@@ -103,7 +103,7 @@ inline void put_code(std::vector<std::byte>& to, std::size_t index, std::size_t 
   std::memcpy(to.data() + index * bytes, &code, bytes);
 }
 
-// Says what min and max promise: NaN when either operand is NaN, and -0 is less than +0.
+// min and max as promised: NaN when either operand is NaN, and -0 is less than +0.
 template <class T>
 T reference_min(T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double a = 1e-5, b = 1e-9, g = 1e-10;
 
-// Says what the closed formulas assume: frames cost nothing, and a rank handles a frame only when
+// The assumptions of the closed formulas: frames cost nothing, and a rank handles a frame only when
 // all of it is there.
 plan::Fabric ideal(int hosts, int ranks_per_host = 1) {
   return {.hosts = hosts,

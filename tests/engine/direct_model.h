@@ -85,7 +85,7 @@ struct Scenario {
   bool late = false;  // bytes land at any time after they were started
 };
 
-// Says what lies in a part of a slot.
+// Names the contents of a part of a slot.
 struct Tag {
   std::uint8_t call = 0;  // from 1; 0: nothing
   std::uint8_t chunk = 0;
@@ -132,7 +132,7 @@ struct ModelArea {
   ModelArea() { in.fill(0xff); }
 };
 
-// Holds what a rank has given its GPU to do, and what is done. Calls count from 1.
+// Steps that a rank has given its GPU, started and done. Calls count from 1.
 struct ModelGpu {
   std::uint8_t call = 0;  // whose chunks these are
   direct::Ways ways;
@@ -155,7 +155,7 @@ class Actor {
   Actor(const Scenario& scenario, World& world, std::size_t rank, ModelRank& self, bool unbounded)
       : scenario_(scenario), world_(world), rank_(rank), self_(self), unbounded_(unbounded) {}
 
-  // Says what the rank saw or did that it must not, or null.
+  // The violation that the rank saw or did, or null.
   const char* violation() const noexcept { return violation_; }
   // Whether the rank can begin that run now.
   bool can(Run run) const;
@@ -284,7 +284,7 @@ class Actor {
     const ModelRank& other = world_.ranks[rank];
     return other.calls == self_.calls && other.posted > other.calls;
   }
-  // Says what copy_in(), combine() and copy_out() do, now or on the GPU.
+  // Does a step of copy_in(), combine() or copy_out(), now or on the GPU.
   void do_step(direct::Counter kind, std::uint64_t chunk);
   void start(direct::Counter kind, std::uint64_t chunk);
   void do_copy_in(std::uint64_t chunk);

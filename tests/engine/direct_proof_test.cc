@@ -226,7 +226,7 @@ class Proof {
     states_ += result.states;
     ++scenarios_;
   }
-  // Says how much was explored, and returns it.
+  // Prints and returns how much was explored.
   std::size_t states(const char* what) const {
     std::printf("direct protocol, %s: %zu states in %zu scenarios\n", what, states_, scenarios_);
     return states_;

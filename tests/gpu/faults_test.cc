@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Says what Rondo calls while an operation runs, and when it makes staging memory. Not
+// Rondo calls these while an operation runs, and when it makes staging memory. Not
 // cuCtxPushCurrent: without it nothing can be freed.
 constexpr const char* functions[] = {
     "cuMemcpyDtoHAsync",   "cuMemcpyHtoDAsync",      "cuEventRecord",

@@ -23,7 +23,7 @@ namespace rondo::testing {
 // For operations of which some reach it. Others end within it, also on a machine with other work.
 inline constexpr std::chrono::milliseconds short_deadline{under_tsan ? 5000 : 1500};
 
-// Says what a rank uses: its GPU, and copies to and from it.
+// A rank's GPU, and copies to and from it.
 struct OnGpu {
   explicit OnGpu(int ordinal) : copier(gpus.gpu(ordinal)) {}
   const device::Gpu& gpu() const noexcept { return copier.gpu(); }

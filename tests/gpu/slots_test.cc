@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t a_few_chunks = 20'000;  // f32
 
-// Says what all ranks have started.
+// Counts the kernels and copies that all ranks have started.
 struct Started {
   unsigned long kernels = 0, on_gpu = 0, through_host = 0;
 

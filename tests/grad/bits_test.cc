@@ -26,7 +26,7 @@ struct Form {
   bool forwards = false;  // not the order of the first layout
 };
 
-// Says what a rank does in a step.
+// One step of one rank.
 struct StepPlan {
   double weight = 1;
   bool local = false;

@@ -11,8 +11,8 @@
 namespace rondo::testing {
 namespace {
 
-// Says what every layout must fulfil. Buckets cut each arena exactly and start in the order of
-// their last gradients. Each gradient lies in one piece in the buckets that it names.
+// Checks the rules of every layout. Buckets cut each arena exactly and start in the order of their
+// last gradients. Each gradient lies in one piece in the buckets that it names.
 void check_layout(const grad::GradientLayout& layout, const Model& model, std::size_t first,
                   std::size_t cap) {
   std::vector<std::size_t> completed(model.size(), 0), pieces(model.size(), 0);

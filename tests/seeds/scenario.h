@@ -11,7 +11,7 @@
 
 namespace rondo::testing {
 
-// Says what a seed determines: the communicator, the faults of its network, and the calls that
+// A seed determines a scenario: the communicator, the faults of its network, and the calls that
 // every rank makes.
 struct Scenario {
   enum class Kind {

@@ -30,7 +30,7 @@ namespace rondo::testing {
 
 using RelayBytes = std::vector<std::byte>;
 
-// Says what the relay changes. In one direction of every connection it holds back `bytes` bytes
+// A change that the relay makes. In one direction of every connection it holds back `bytes` bytes
 // from offset `from` on. When all have arrived it forwards the result of `change`.
 struct Attack {
   bool towards_target = true;

@@ -12,7 +12,8 @@
 namespace rondo::testing {
 namespace {
 
-// Says what wait() throws, from "rank N called abort" on; all of it if that is not there.
+// Returns the text that wait() throws, from "rank N called abort" on; all of it if that is not
+// there.
 std::string cause_of(Communicator& c) {
   try {
     c.barrier().wait();

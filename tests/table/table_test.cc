@@ -148,7 +148,7 @@ void finish(Trial& trial) {
   expect(problem.empty(), problem);
 }
 
-// Says what memory the calls are given.
+// The memory that the calls are given.
 enum class Given { plain, registered, on_gpu };
 
 // Starts the calls in order. When `in_flight` are under way, waits for the oldest before the next.

@@ -80,7 +80,7 @@ Flip flip(int from, int to, std::uint64_t frame) {
   return {.from = from, .to = to, .lane = rondo::transports::Lane::messages, .frame = frame};
 }
 
-// Says what Messages needs of a rank: three messages of this many bytes, not checked.
+// Gives Messages what it needs of a rank: three messages of this many bytes, not checked.
 struct Three {
   Three(Communicator& communicator, const Role& role, std::size_t size)
       : pattern(Call{Operation::bandwidth(), DType::u8, rondo::ReduceOp::sum, 0,

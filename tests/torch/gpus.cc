@@ -292,7 +292,7 @@ at::Tensor to_gpu(const at::Tensor& tensor, int ordinal) {
   return copy;
 }
 
-// Says what is there now: it waits for no stream.
+// Copies what is there now: it waits for no stream.
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::Tensor copy =
       at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));

@@ -16,7 +16,7 @@
 
 namespace rondo::testing {
 
-// Says what a rank sends from: memory of the program, or from Transport::allocate().
+// The memory that a rank sends from: memory of the program, or from Transport::allocate().
 enum class Payloads { ordinary, allocated };
 
 // Makes `size` transports, one for each rank, started with one another's addresses.

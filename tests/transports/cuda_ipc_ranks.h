@@ -27,7 +27,7 @@ struct IpcRank {
         gpu(gpus->gpu(ordinal)),
         windows(std::in_place, rank, *transport.windows(), gpus) {}
 
-  // Says what a rank does before a call and while it waits: it takes what peers have sent.
+  // Takes what peers have sent, as a rank does before a call and while it waits.
   void turn() {
     transport.prepare_sleep();
     transport.prepare_sleep();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what every function of the API does first.
+// Every function of the API begins with the checks in this file.
 #pragma once
 
 #include "contexts.h"
@@ -11,7 +11,7 @@
 
 namespace fake {
 
-// Says what a function needs and does.
+// Traits of a function of the API.
 enum Traits : unsigned {
   plain = 0,
   current = 1,   // a context must be current on the thread

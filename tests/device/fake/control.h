@@ -4,7 +4,7 @@
 // functions of device/driver.h. A program that finds it through LD_LIBRARY_PATH uses it as it would
 // use the real one; nothing of Rondo is replaced.
 //
-// Says what it does as a real driver does
+// It does as a real driver does:
 // - Device memory cannot be touched by the host: its addresses have no access rights, and the bytes
 //   are mapped elsewhere.
 // - Work on streams runs later, on a thread of the fake. It takes the heads of all streams in an
@@ -15,11 +15,11 @@
 //   release something release it all the same. Work that has not begun is dropped.
 // - Memory is shared between processes by descriptors (cuMemCreate) and by handles
 //   (cuIpcGetMemHandle).
-// Says what it does instead of undefined behaviour: it prints "fake CUDA: ..." and aborts. So it
-// does when host memory of a copy is not pinned, when memory goes away before work that uses it,
-// and when memory is freed that another process has opened by its handle. What it leaves out:
-// streams do not wait for the legacy stream, nor it for them; nothing is captured; a kernel may
-// reach every GPU's memory; priorities have no effect.
+// Instead of undefined behaviour it prints "fake CUDA: ..." and aborts. So it does when host memory
+// of a copy is not pinned, when memory goes away before work that uses it, and when memory is freed
+// that another process has opened by its handle. What it leaves out: streams do not wait for the
+// legacy stream, nor it for them; nothing is captured; a kernel may reach every GPU's memory;
+// priorities have no effect.
 //
 // TSan sees the ordering that CUDA promises and no other: a call that enqueues happens before its
 // work; work of a stream happens in order; an event happens before the cuEventQuery that returns
@@ -134,8 +134,8 @@ class FakeCuda {
   void break_gpu(int ordinal, int status = 700) const {
     find<void(int, int)>("rondo_fake_break")(ordinal, status);
   }
-  // Says what is possible: "peers", "export" (otherwise 801), "ipc" (otherwise 801), "vmm" (the
-  // attribute of virtual memory, and cuMemCreate).
+  // Allows or forbids a feature: "peers", "export" (otherwise 801), "ipc" (otherwise 801), "vmm"
+  // (the attribute of virtual memory, and cuMemCreate).
   void allow(const char* what, bool on) const {
     find<void(const char*, int)>("rondo_fake_allow")(what, on);
   }

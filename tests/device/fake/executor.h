@@ -28,10 +28,10 @@ struct rondo::device::StreamObject {
   bool is_running = false;  // the first work is running
   unsigned long enqueued = 0, ended = 0;
   std::unique_ptr<fake::Hand> hand;  // the executor makes and destroys it
-  // Holds what the part that has just run says.
+  // The result of the part that has just run.
   bool has_ended = false;
   fake::Status status = 0;
-  // Says what settle() reads: the hand stores it after each work.
+  // settle() reads this; the hand stores it after each work.
   std::atomic<unsigned long> last_end{0};
 };
 

@@ -54,7 +54,7 @@ Sharing& sharing() {
   return all;
 }
 
-// Says what the 64 bytes of a handle hold.
+// The 64 bytes of a handle.
 struct Handle {
   char magic[8];
   int process, descriptor;

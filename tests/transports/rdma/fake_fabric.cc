@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what tests do to the fabric, and ask of it.
+// The functions by which tests change the fabric and look at it.
 #include <exception>
 #include <string>
 #include <utility>

@@ -445,7 +445,7 @@ class FakeVerbs final : public rdma::Verbs {
     errno = error;
     return nullptr;
   }
-  // Says what the test wants this call to fail with, in errno too; 0: nothing.
+  // Returns the error that the test wants of this call, in errno too; 0: none.
   int failure(std::string_view verb) RONDO_REQUIRES(wire_.mutex) {
     for (FakeFabric::Wire::Failure& one : wire_.failures) {
       if (one.verb != verb || (one.host >= 0 && one.host != host_) || one.times == 0) continue;

@@ -17,8 +17,8 @@
 
 namespace rondo::testing {
 
-// Says what goes wrong, drawn from the seed. Each call of poll_cq is a tick of the fabric; while
-// something is delayed, a thread of the fabric adds one every `tick`.
+// Faults that the seed draws. Each call of poll_cq is a tick of the fabric; while something is
+// delayed, a thread of the fabric adds one every `tick`.
 struct FakeFaults {
   // A request moves 0 to `delay` ticks after it was posted. Requests of one queue pair stay in
   // order, those of different ones do not.
@@ -43,7 +43,7 @@ struct FakeCounts {
   int registrations = 0, queue_pairs = 0;  // alive
   std::uint64_t registrations_made = 0, queue_pairs_made = 0;
   std::uint64_t send_posts = 0, receive_posts = 0;  // calls of post_send and post_recv
-  // Holds what has arrived, by the opcode of its sender: IBV_WR_RDMA_WRITE,
+  // Counts what has arrived, by the opcode of its sender: IBV_WR_RDMA_WRITE,
   // IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND.
   std::array<std::uint64_t, 3> requests{}, bytes{};
 };
