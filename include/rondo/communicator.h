@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A communicator: the ranks of a job, or of a part of it, and every operation that they can start
+// together. The rules for all calls stand at the class.
 #pragma once
 
 #include <array>
