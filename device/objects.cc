@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Each class calls the driver to make one object and to give it back. A constructor that fails has
+// nothing to give back; a destructor ignores errors, which are those of earlier work.
 #include "device/objects.h"
 
 #include <fmt/format.h>
