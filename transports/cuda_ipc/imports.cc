@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Memory of another rank is mapped in catch_up(), before the next call that may use it, and let go
+// of when its owner has withdrawn it. CUDA may block in both, so neither happens under the engine's
+// lock.
 #include "transports/cuda_ipc/imports.h"
 
 #include <fmt/format.h>

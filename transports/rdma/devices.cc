@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Opens the devices that the user's choice allows, and takes from each port the best entry of its
+// GID table. A port that cannot be used is kept with the reason, for `rondo info` and for errors.
 #include "transports/rdma/devices.h"
 
 #include <arpa/inet.h>

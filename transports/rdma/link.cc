@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The life of a link: closed, opening, preparing, open, broken. What came before the end is
+// delivered first, so a link breaks only when the completions from before it have been taken.
 #include "transports/rdma/link.h"
 
 #include <endian.h>

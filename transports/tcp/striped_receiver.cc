@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Each path has at most one piece at its head. A piece that may not be taken yet stays in its
+// socket, so nothing is reordered in memory and a sender that is ahead waits by itself.
 #include "transports/tcp/striped_receiver.h"
 
 #include <sys/socket.h>
