@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One pass over owners and transports moves all operations of a communicator, under one lock. Each
+// operation ends here, once: when its owner reports it finished, or when the communicator fails.
+// Callbacks and reports wait until the lock is free, because they may call the engine.
 #include "collectives/engine/engine.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A channel is the lane's state with one peer. It points to the oldest operation that still
+// receives from that peer and to the oldest that still sends, so a pass looks at channels and not
+// at operations.
 #include "collectives/lanes/scheduled_lane.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Each stage works on one part of one call at a time, in an order that depends on the calls alone.
+// So the ranks of a host meet in the same direct operation without talking about it.
 #include "collectives/lanes/two_level_owner.h"
 
 #include <fmt/format.h>

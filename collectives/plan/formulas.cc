@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// n: ranks, k = n - 1. The leading terms are those of Thakur, Rabenseifner and Gropp (Optimization
-// of collective communication operations in MPICH, 2005) and of Sanders, Speck and Traeff (two-tree
-// algorithms, 2009). The counts of frames and the pipelined terms are counted in the schedules.
+// One function for each algorithm and operation: hops and bytes on the longest path, frames and
+// bytes of the busiest rank. n: ranks, k = n - 1. The leading terms are those of Thakur,
+// Rabenseifner and Gropp (Optimization of collective communication operations in MPICH, 2005) and
+// of Sanders, Speck and Traeff (two-tree algorithms, 2009). The counts of frames and the pipelined
+// terms are counted in the schedules.
 #include "collectives/plan/formulas.h"
 
 #include <algorithm>

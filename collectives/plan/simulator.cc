@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A simulation by events. A sender hands a frame over, its last byte reaches the receiver's link,
+// and it arrives; each event lets one rank do all that its Progress allows now. simulated_fabric.h
+// knows when processors, cores and links are free.
 #include "collectives/plan/simulator.h"
 
 #include <fmt/format.h>

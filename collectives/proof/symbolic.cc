@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A value is an expression of ranks, kept once and named by a number. So two values are compared by
+// their numbers, and a + b equals b + a but (a + b) + c differs from a + (b + c).
 #include "collectives/proof/symbolic.h"
 
 #include <fmt/format.h>
