@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Counts descriptors part by part. A constant here stands for descriptors that the code of a
+// transport opens, and changes with that code.
 #include "lib/needs.h"
 
 #include <dirent.h>

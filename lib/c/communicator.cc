@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The C API: communicators and memory. Every function turns exceptions into a status here, because
+// none may reach C.
 #include "lib/c/communicator.h"
 
 #include <fmt/format.h>

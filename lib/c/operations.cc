@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: operations.
+// The C API: operations. Each function turns a rondo_call into a call of the communicator, and then
+// waits for it or gives its Work to the caller's request.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Rank 0's end of the control plane. It turns the reports of all ranks into one cause: the first
+// one, unless rank 0 did not run for some time and another rank has concluded without it. After a
+// missed deadline it asks every rank where it stands, one question at a time.
 #include <poll.h>
 
 #include <algorithm>

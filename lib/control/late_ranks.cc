@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Finds the cause of a missed deadline in the states that all ranks have sent. The causes are tried
+// from the most certain to the least, and the first that holds is told.
 #include "lib/control/late_ranks.h"
 
 #include <fmt/format.h>

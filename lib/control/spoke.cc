@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The end of the control plane on every rank but 0. It reports to rank 0 and waits for the verdict.
+// If none comes in time, it concludes by itself, in words that every rank finds alike.
 #include <poll.h>
 
 #include <algorithm>

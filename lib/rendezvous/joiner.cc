@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A rank joins by trying: it looks for rank 0, connects and proves the secret, again and again
+// until the deadline, because ranks start in any order. An Obstacle may be gone at the next
+// attempt; an Error ends the join.
 #include "lib/rendezvous/joiner.h"
 
 #include <poll.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Rank 0 polls all connections of a join at once: first a handshake on each, then a record, then
+// the answer for all. It never ends a join at the first mistake: it waits a little for more ranks,
+// so that all of them get the same cause.
 #include "lib/rendezvous/rank_zero.h"
 
 #include <fmt/format.h>

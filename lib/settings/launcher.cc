@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Each launcher is a function that reads its variables or finds that there are none. Several may
+// have left variables, one started by another, so the nearest one counts. Variables that fit no
+// single launcher are an error: a guess would let ranks run alone.
 #include "lib/settings/launcher.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The table of all settings. A row has the variable, how its field of Options is read and shown,
+// and, if all ranks must have the same, the default in words.
 #include "lib/settings/settings.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Sockets for joining and control. Failures of a peer or of the network are results and not
+// exceptions: connect_to() gives the reason, and its caller tries again.
 #include "lib/wire/socket.h"
 
 #include <arpa/inet.h>
