@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Each public function makes a list of pieces for one kernel and runs it, in host memory at once,
+// on a GPU behind the streams that must come before. Most of the code is about that order.
 #include "grad/passes.h"
 
 #include <fmt/format.h>
