@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The passes of a layer on the processor.
+// The passes of a layer on the processor: kernels take sums over this rank's batch, the reducer
+// merges those of all ranks, and kernels finish each channel.
 #include <algorithm>
 #include <cmath>
 #include <span>
