@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The collectives of torch's process group. Each checks its tensors, chooses Rondo's operation, and
+// gives run() a function that starts it. Flat copies tensors that Rondo cannot take as they lie.
 #include <algorithm>
 #include <utility>
 
