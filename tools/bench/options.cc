@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Turns the flags of `rondo bench` into options, after all of them are known: what several flags
+// say together, what a flag means for these operations, and what no run can have. The error names
+// the flag.
 #include "tools/bench/flags.h"
 
 #include <rondo/error.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The table of `rondo bench`, row by row. The lines above it say what the columns mean, because
+// that depends on the operation; the lines below it say what stands out.
 #include "tools/bench/report.h"
 
 #include <unistd.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Ranks offer chunks of their input in shared slots, sum the chunks of the others, and collect
+// sums. The number of a chunk says that it is complete; there is nothing else to wait for.
 #include "tools/ceilings/bare_all_reduce.h"
 
 #include <sched.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One iteration: write the inputs and poison the outputs where results are checked, a barrier, the
+// calls of the iteration, and the check. Only the calls are timed.
 #include "tools/measure/measure.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Values are chosen so that no partial result needs rounding, in any order of additions. That is
+// why a result has only one right answer, and why this file computes it without Rondo's kernels.
 #include "tools/measure/pattern.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One run of `rondo bench pairs`: all ranks measure the pairs of a round at the same time, rank 0
+// looks for outliers and chooses what is measured again, and all get its choice.
 #include "tools/pairs/pairs.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The words, tables and pictures for what a Survey has found. Each value is written by one
+// function, so that a table, a sentence and the record show the same.
 #include "tools/pairs/report.h"
 
 #include <fmt/format.h>

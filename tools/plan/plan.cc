@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The commands of `rondo plan`: print a schedule, prove schedules, explain the planner's choice,
+// simulate. Here flags become a query; the public functions of rondo/plan.h answer it.
 #include "tools/plan/plan.h"
 
 #include <fmt/format.h>

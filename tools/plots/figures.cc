@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Chooses which rows of which records share a chart, and what its axes, lines and bands show.
+// chart.h draws.
 #include "tools/plots/figures.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The page of `rondo report` as one string. Every text of a record passes through markup_text(): a
+// record may come from anybody.
 #include "tools/plots/page.h"
 
 #include <rondo/version.h>

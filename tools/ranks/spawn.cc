@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One thread starts the ranks and then sleeps: until a signal, the end of a rank, or output that
+// gets labels. The first rank that fails begins the end of all, which grows stronger in stages.
 #include "tools/ranks/spawn.h"
 
 #include <fcntl.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Rows with equal keys become one value and an interval of noise on each side. Two sides differ
+// only when no value of one lies in the interval of the other.
 #include "tools/records/compare.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Reads JSON of any origin. Members checks each member as it is taken, and its messages name what
+// is wrong. So the rest of the tools works on structs alone.
 #include "tools/records/read.h"
 
 #include <rondo/version.h>
