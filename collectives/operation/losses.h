@@ -3,8 +3,8 @@
 // Records which links of one lane are lost, and decides when a loss ends the communicator. A loss
 // matters only to an operation that needs the link.
 //
-// A link that broke counts at once. A peer that closed its link in order may have left in order,
-// and its farewell comes over the control plane. So that loss counts only leaving_timeout after an
+// A link that broke counts at once. A peer that closed its link in order may have left in order;
+// rank 0 then says so over the control plane. So that loss counts only leaving_timeout after an
 // operation first needs the link. What a peer sent before it left may still be read here.
 //
 // Threads: thread-bound to its owner. It takes no lock and reads no clock.
@@ -28,14 +28,14 @@ class Losses {
   static constexpr milliseconds leaving_timeout{200};
   // How long to wait for what a peer sent before it left, on a link that has not been seen here.
   static constexpr milliseconds unseen_time{2000};
-  // How long to wait for the farewell of a peer that an operation could do without.
+  // How long to wait for the message that a peer has left, if an operation could do without it.
   static constexpr milliseconds patient_time{2000};
 
   struct Need {
     bool sends = false;  // something is still to be sent to the peer
     bool linked = true;  // the link has been seen here
     // Another peer can take its place. Then the operation goes on if the peer has left, even if the
-    // link broke before its farewell came. A peer that has died is reported by the control plane
+    // link broke before that message came. A peer that has died is reported by the control plane
     // long before patient_time.
     bool replaceable = false;
   };
