@@ -191,7 +191,7 @@ class Hub final : public Control {
     std::ranges::copy(message.finished, left.finished);
     const auto bytes = wire::encode(left);
     leavings_.insert(leavings_.end(), bytes.begin(), bytes.end());
-    // A rank that leaves gets only its own farewell, which confirms that its leave has arrived.
+    // A rank that leaves gets only the message about itself, which confirms that rank 0 knows.
     send(peer, bytes);
     events_.peer_left(rank_of(index), message.finished);
   }
