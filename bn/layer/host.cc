@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The passes of a layer on the processor: kernels take sums over this rank's batch, the reducer
+// The passes of a layer on the processor: kernels take sums over this rank's batch, the exchange
 // merges those of all ranks, and kernels finish each channel.
 #include <algorithm>
 #include <cmath>
