@@ -95,19 +95,18 @@ TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   CHECK(last->code == Errc::peer_left);
 }
 
-TEST_CASE("a rank whose link ended before its farewell came has left", "[losses]") {
+TEST_CASE("a rank whose link ended before the message of its leave came has left", "[losses]") {
   Losses losses(0, 3);
   losses.lost(Lost(), reset, "connection reset by peer", true, start);
-  const base::TimePoint farewell = start + std::chrono::seconds{5};
-  losses.left(2, farewell);
-  CHECK_FALSE(losses.needed(2, {}, farewell));
-  const auto failure = losses.needed(2, {}, farewell + Losses::leaving_timeout);
+  const base::TimePoint left_at = start + std::chrono::seconds{5};
+  losses.left(2, left_at);
+  CHECK_FALSE(losses.needed(2, {}, left_at));
+  const auto failure = losses.needed(2, {}, left_at + Losses::leaving_timeout);
   REQUIRE(failure);
   CHECK(failure->code == Errc::peer_left);
 }
 
-TEST_CASE("the loss of a peer that can be replaced counts only when no farewell comes",
-          "[losses]") {
+TEST_CASE("the loss of a peer that can be replaced counts only when no leave is told", "[losses]") {
   const bool in_order = GENERATE(false, true);
   const Losses::Need need{.replaceable = true};
   Losses losses(0, 3);
@@ -121,9 +120,9 @@ TEST_CASE("the loss of a peer that can be replaced counts only when no farewell 
     CHECK(failure->cause == cause);
   }
   SECTION("it comes") {
-    const base::TimePoint farewell = start + std::chrono::seconds{1};
-    losses.left(2, farewell);
-    const auto failure = losses.needed(2, need, farewell + Losses::leaving_timeout);
+    const base::TimePoint left_at = start + std::chrono::seconds{1};
+    losses.left(2, left_at);
+    const auto failure = losses.needed(2, need, left_at + Losses::leaving_timeout);
     REQUIRE(failure);
     CHECK(failure->code == Errc::peer_left);
   }

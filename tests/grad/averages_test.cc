@@ -76,7 +76,7 @@ TEST_CASE("a rank of weight 0 gives nothing, whatever lies in its gradients") {
   });
 }
 
-TEST_CASE("ranks without data keep the others company") {
+TEST_CASE("ranks without data take part in every step") {
   const Model model = Model::mixed();
   GradientOptions options = small_buckets(512);
   options.averaging = Averaging::weighted;

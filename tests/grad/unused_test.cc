@@ -17,7 +17,7 @@ void expect_all(const Buffer& view, double value, std::string_view what) {
     });
 }
 
-TEST_CASE("a rank without data keeps others company that name unused gradients") {
+TEST_CASE("a rank without data takes part where others name unused gradients") {
   const Model model = Model::of({40, 50});
   run_buckets(ranks(), model, small_buckets(), [&](auto& buckets, auto&, int rank) {
     const std::size_t unused[] = {0};

@@ -294,7 +294,7 @@ TEST_CASE("a rank that leaves in order does not end a receive from any rank befo
   peers.may_fail = true;
   Payload memory(8);
   const auto receive = peers.receive_any(memory);
-  // The link of rank 1 is reset before its farewell comes, as may be when it leaves.
+  // The link of rank 1 is reset before the message that it has left, as may be when it leaves.
   peers.lose(1, false, some_time);
   CHECK_FALSE(peers.failure);
   peers.point.peer_left(1, some_time + operation::Losses::patient_time / 2);
@@ -379,7 +379,7 @@ TEST_CASE("a receive from any rank whose message waits at a lost rank ends at on
   peers.point.clear();
 }
 
-TEST_CASE("a rank that is lost without a farewell ends a receive from any rank") {
+TEST_CASE("a rank that is lost and has not left ends a receive from any rank") {
   const bool in_order = GENERATE(false, true);
   PlayedPeers peers(3);
   peers.may_fail = true;
