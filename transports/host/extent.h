@@ -13,7 +13,7 @@ namespace rondo::host {
 
 class Extent {
  public:
-  // They have 64 MiB to 32 TiB. Pages that nobody has touched cost nothing.
+  // Extents have 64 MiB to 32 TiB. Pages that nobody has touched cost nothing.
   static constexpr std::uint32_t count = 20;
 
   explicit constexpr Extent(std::uint32_t index) noexcept : index_(index) {}
