@@ -29,7 +29,7 @@
 #include "collectives/schedules/call.h"
 #include "transports/transport.h"
 
-// Those who run an operation, higher up. An operation only points to them.
+// Classes of rooms above, which run an operation. It only points to them.
 namespace rondo::direct {
 class GpuMover;
 }  // namespace rondo::direct

@@ -42,7 +42,7 @@ class TagCounts {
   void count(const char (&tag)[tag_bytes], std::size_t kind) noexcept {
     ++of(tag).operations[kind];
   }
-  // Those that are used: first the one without a tag. other() has all tags beyond the first.
+  // The counts that are used: first the one without a tag. other() has all tags beyond the first.
   std::span<const Entry> named() const noexcept { return std::span(entries_).first(used_); }
   const Entry& other() const noexcept { return entries_.back(); }
 
