@@ -35,8 +35,8 @@ struct DescriptorNeeds {
 // How many transports set links up over tcp once connect() has returned: tcp, and rdma with
 // devices. Each has a thread and listens.
 std::size_t users_of_tcp(const DescriptorShape& shape) noexcept;
-// Those of the links to these peers, when all lanes have been used. Links open when they are first
-// used.
+// Descriptors of the links to these peers, when all lanes have been used. Links open when they are
+// first used.
 std::size_t descriptors_of_links(const DescriptorShape& shape) noexcept;
 // Does not count allocate(), which takes one for this rank's memory and one for each peer on the
 // host that has allocated.
