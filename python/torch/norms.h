@@ -34,7 +34,7 @@ class Norms {
     if (in_child()) static_cast<void>(new auto(std::move(retired_)));
   }
 
-  // Whoever calls a layer holds it: one thread at a time is in a pass.
+  // A thread that calls a layer holds it: one at a time is in a pass.
   std::mutex& calls() noexcept { return calls_; }
   // A name that no layer of this group has had: "bn1", then "bn1#2". Layers are made in the same
   // order on all ranks, but they end when Python collects them. With calls() held.

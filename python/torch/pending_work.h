@@ -316,7 +316,8 @@ class PendingWork final : public c10d::Work {
     const std::lock_guard lock(own_mutex_);
     return static_cast<bool>(future_);
   }
-  // Whoever has claimed the work finishes it. A future is marked then, too; its callbacks may run.
+  // The thread that has claimed the work finishes it. A future is marked then, too; its callbacks
+  // may run.
   bool await_finish(std::chrono::steady_clock::time_point until) {
     std::unique_lock lock(own_mutex_);
     while (!changed_.wait_for(lock, signal_interval, [this] { return finished_; })) {
