@@ -37,6 +37,8 @@
 namespace rondo::rdma {
 namespace {
 
+// A busy driver looks at sockets and device events once in look_interval, and reads the clock for
+// that once in so many calls.
 constexpr unsigned calls_between_clocks = 64;
 constexpr milliseconds look_interval{20};
 // How long the end of the transport waits until the device has sent everything.

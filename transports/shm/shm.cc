@@ -31,6 +31,9 @@
 namespace rondo::shm {
 namespace {
 
+// Sockets show the end of a peer's process, and a busy driver looks at them once in look_interval.
+// To know when, it reads the clock once in so many calls: a look at the clock takes about as long
+// as a line needs between two cores.
 constexpr unsigned calls_between_clocks = 128;
 // The bell's number in the epoll set; the peers' sockets have their indices.
 constexpr std::uint64_t bell_id = UINT64_MAX;
