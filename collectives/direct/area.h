@@ -93,6 +93,8 @@ struct DirectControl {
 };
 
 inline constexpr std::size_t direct_control_bytes = std::size_t{32} << 10;
+// Slots are used in turn, so a rank may fill one while the slowest rank still copies out of the
+// chunk three before. They are small enough to stay in the cache (docs/reference/direct.md).
 inline constexpr std::uint32_t direct_slots = 4;
 inline constexpr std::size_t direct_bulk_slot_bytes = std::size_t{256} << 10;
 inline constexpr std::size_t direct_urgent_slot_bytes = std::size_t{32} << 10;

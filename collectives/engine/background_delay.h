@@ -15,6 +15,8 @@ namespace rondo::engine {
 // looks become rarer.
 class BackgroundDelay {
  public:
+  // A look that finds nobody in need doubles the time to the next one; a look that was needed sets
+  // it back (docs/reference/waiting.md).
   static constexpr nanoseconds least = microseconds{1000}, most = 16 * least;
 
   // From the start of an operation to the look.

@@ -27,6 +27,8 @@ constexpr milliseconds most_excess{5};
 // The longest yield on a core that no other thread wants.
 constexpr microseconds lone_yield{20};
 
+// A process measures the time of a wake-up once: the median lateness of so many sleeps. Values
+// outside of these bounds come from a disturbed machine.
 constexpr int wake_samples = 7;
 constexpr microseconds sample_sleep{100};
 constexpr microseconds least_wake{5}, most_wake{60};

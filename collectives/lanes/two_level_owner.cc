@@ -15,6 +15,8 @@ namespace rondo::lanes {
 
 namespace {
 
+// Steps of a host's part that may follow each other before the links and the other lanes get their
+// turn.
 constexpr int host_steps_in_a_row = 4;
 
 std::span<const int> ranks_beside(int rank, const schedules::Hosts& hosts) {

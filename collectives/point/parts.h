@@ -28,6 +28,8 @@ inline constexpr std::uint64_t point_credit = std::uint64_t{512} << 10, message_
 inline constexpr std::size_t most_announced = std::size_t{1} << 16;
 // How many announced messages of one peer are granted at once. They share the link piece by piece.
 inline constexpr std::size_t most_granted = 8;
+// The largest frame of a granted message. Small messages, and frames of other transfers, go between
+// two of these.
 inline constexpr std::size_t point_piece_bytes = std::size_t{512} << 10;
 
 // Items that are used again and again. Their addresses do not change.
