@@ -17,6 +17,7 @@ namespace rondo::lib {
 
 namespace {
 
+// Bounds on pieces of a GPU's memory: docs/gpu.md has how they follow from Options::staging_bytes.
 constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t most_gpu_chunk = std::size_t{256} << 20;
 // For the other ranks to let go of what this one has registered.

@@ -17,7 +17,11 @@
 namespace rondo::control {
 namespace {
 
+// How long rank 0 waits for the states of all ranks. A rank that has not answered by then counts as
+// one that does not answer.
 constexpr milliseconds query_time{1000};
+// Rank 0 leaves last: it asks again and again whether a rank may still need it, with growing
+// pauses.
 constexpr milliseconds first_look{5}, longest_look{100};
 // Most bytes that rank 0 keeps for a rank that does not read.
 constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;

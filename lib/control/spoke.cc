@@ -16,6 +16,7 @@
 namespace rondo::control {
 namespace {
 
+// How long this rank waits for rank 0's verdict before it concludes by itself.
 constexpr milliseconds hub_time{2000};
 
 // Reports the failure and waits for rank 0's verdict, for a bounded time, without a thread.

@@ -16,6 +16,8 @@
 namespace rondo::control {
 namespace {
 
+// How long the end of the control plane lets its last messages leave. The destructor of a
+// communicator counts on this bound.
 constexpr milliseconds flush_time{250};
 
 }  // namespace

@@ -35,7 +35,11 @@ constexpr milliseconds first_pause{5}, longest_pause{100};
 // ended.
 constexpr milliseconds verdict_grace{1'000};
 constexpr milliseconds refusal_time{1'500};
+// An announcement may be that of an earlier job, left behind: how long this rank waits for another
+// one before it believes a refusal.
 constexpr milliseconds announce_time{5'000};
+// How long a rank that must give up tries to reach rank 0 first, so that rank 0's message can name
+// it.
 constexpr milliseconds hint_time{2'000};
 
 // A problem that may be gone at the next attempt.

@@ -34,6 +34,8 @@ constexpr milliseconds joiner_handshake_time{5'000};
 // After a mistake that nothing can repair: how long rank 0 still waits for ranks, to tell them.
 constexpr milliseconds hopeless_grace{250};
 constexpr milliseconds last_message_time{500};
+// Without a descriptor for it a connection stays in the queue, and poll() would report it at once
+// again: rank 0 looks away for so long.
 constexpr milliseconds accept_pause{10};
 constexpr std::size_t most_turned = 256;
 
