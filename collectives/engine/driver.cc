@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The loop of a driver: a pass, the callbacks of what has ended, and a chance for threads that want
+// the lock. Most turns read no clock, because a look takes about as long as a line needs between
+// two cores. Where nothing moves, waiting.h says whether to spin, yield or sleep.
 #include "collectives/engine/driver.h"
 
 #include <sched.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// begin() decides where the values of a call live: in the output where that covers a slice, else in
+// staging memory; means of integers and buffers on GPUs have all of them in staging memory. After
+// that a place is arithmetic on segment and slice.
 #include "collectives/operation/run.h"
 
 #include <algorithm>
