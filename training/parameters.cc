@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// All broadcasts are started before the first is waited for: small tensors in packs, large ones
+// from where they lie. A rank that fails in between aborts, because the others wait for it.
 #include <fmt/format.h>
 
 #include <algorithm>
