@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A soak goes through its rows again and again, an interval each, until the time is over or a
+// signal comes. All ranks choose the same number of iterations, so they end together.
 #include <fmt/format.h>
 
 #include <algorithm>
