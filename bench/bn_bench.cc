@@ -18,7 +18,6 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <string>
 #include <vector>
 
 namespace {

@@ -150,7 +150,7 @@ int run(int argc, char** argv) {
   add_plot(app, exit_code);
   add_report(app, exit_code);
   std::vector<std::string> arguments = normalize_arguments(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::ranges::reverse(arguments);  // CLI11 takes them from the back
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {

@@ -3,8 +3,6 @@
 // Random calls of every kind, the same on every rank, with contents that can be checked.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 
 #include <rondo/communicator.h>

@@ -3,7 +3,6 @@
 // Runs everything at once for a while: several operations in flight on communicators that are split
 // and destroyed. Results must be right, and nothing may grow. RONDO_TEST_SOAK_SECONDS is the time
 // (20 s; a second with a sanitizer), and RONDO_TEST_SEED chooses the calls.
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ranks/bind.h"
 
-#include <algorithm>
-
 #include "catch.h"
 #include "tools/shared/text.h"
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // rondo bench pairs: who is paired with whom, and which host or link is named.
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <random>
 #include <set>
 #include <string>

@@ -5,7 +5,6 @@
 // that wraps on its way to a mean of integers does not give it.
 #include "tools/measure/pattern.h"
 
-#include <cstring>
 #include <vector>
 
 #include "catch.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/shared/text.h"
 
-#include <limits>
-
 #include "catch.h"
 
 using namespace rondo::tools;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tools/shared/median.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {

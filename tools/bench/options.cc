@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "tools/ranks/spawn.h"
 #include "tools/records/record_file.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/text.h"
 
 namespace rondo::tools {
@@ -69,9 +70,8 @@ std::vector<Operation> read_operations(const BenchFlags& flags) {
     // nccl-tests has a program for each operation: all_reduce_perf.
     const Operation operation =
         read_operation(word.ends_with("_perf") ? word.substr(0, word.size() - 5) : word);
-    if (std::find(operations.begin(), operations.end(), operation) != operations.end())
+    if (!add_once(operations, operation))
       throw UsageError(fmt::format("operation {}: named twice; name each once", word));
-    operations.push_back(operation);
   }
   if (operations.empty()) fail_unknown("operation", named, {"all_reduce"});
   if (!flags.on("--one-way")) return operations;
@@ -103,25 +103,24 @@ void check_suits(const BenchFlags& flags, bool pairs) {
 
 // Refuses flags that say nothing of these operations.
 void check_flags_of_messages(const BenchFlags& flags, const std::vector<Operation>& operations) {
-  const auto any = [&](auto is) { return std::any_of(operations.begin(), operations.end(), is); };
   const auto refuse = [&](const char* flag, const std::string& why) {
     if (!flags[flag].empty())
       throw UsageError(fmt::format("{} {}: {}; leave the flag out", flag, flags[flag], why));
   };
-  if (!any([](const Operation& operation) { return operation.windowed(); }))
+  if (std::ranges::none_of(operations, &Operation::windowed))
     refuse("--window",
            operations.front() == Operation::sendrecv()
                ? "only with --one-way; --agg_iters says how many calls of sendrecv are under way"
                : "only for sendrecv --one-way, bandwidth, bibandwidth and rate, and the operation "
                  "is " +
                      name_of_run(flags));
-  if (any([](const Operation& operation) { return !operation.traits().messages; })) return;
+  if (!std::ranges::all_of(operations, &Operation::messages)) return;
   const bool one_way = flags.on("--one-way");
   const std::string name = one_way ? "sendrecv" : name_of_run(flags);
   refuse("--op", name + " reduces nothing");
   refuse("--root", name + " has no root");
   refuse("--algorithm", "messages have no algorithm to choose");
-  if (any([](const Operation& operation) { return !operation.between_pairs(); })) return;
+  if (!std::ranges::all_of(operations, &Operation::between_pairs)) return;
   refuse("--delay", name + " does not name late ranks, only calls of all ranks do");
   refuse("--agg_iters", one_way
                             ? "with --one-way an iteration has --window messages"
@@ -143,7 +142,7 @@ std::vector<T> read_list(const char* flag, const std::string& text, int count,
   for (const std::string& word : split(text, ',')) {
     const std::optional<T> value = parse(word);
     if (!value) fail_unknown(flag, word, names);
-    if (std::find(values.begin(), values.end(), *value) == values.end()) values.push_back(*value);
+    add_once(values, *value);
   }
   if (values.empty()) fail_unknown(flag, text, names);
   return values;
@@ -154,8 +153,7 @@ void read_types_and_ops(const BenchFlags& flags, BenchOptions& options) {
   options.types = read_list("--datatype", types.empty() ? "f32" : types, dtype_count, parse_dtype);
   options.ops = read_list("--op", ops.empty() ? "sum" : ops, reduce_op_count, parse_reduce_op);
   for (const ReduceOp op : options.ops)
-    if (std::none_of(options.types.begin(), options.types.end(),
-                     [op](DType type) { return supports(type, op); }))
+    if (std::ranges::none_of(options.types, [op](DType type) { return supports(type, op); }))
       throw UsageError(
           fmt::format("--op {}: not defined for {}; the bit operations need an integer type",
                       name_of(op), name_of(options.types.front())));
@@ -172,7 +170,7 @@ std::vector<std::uint64_t> read_list_of_sizes(const BenchFlags& flags) {
   for (const std::string& word : split(flags["--sizes"], ','))
     sizes.push_back(parse_bytes("--sizes", word));
   if (sizes.empty()) throw UsageError("--sizes: names no size; give some, as in 8,64K,1M");
-  std::sort(sizes.begin(), sizes.end());
+  std::ranges::sort(sizes);
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
@@ -242,8 +240,7 @@ void check_algorithm(const std::string& algorithm, const Operation& operation) {
   auto algorithms = list_algorithms(operation.traits().operation);
   algorithms.emplace_back(
       "direct");  // has no schedule; where it is not possible, connect() throws and says why
-  if (std::find(algorithms.begin(), algorithms.end(), algorithm) == algorithms.end())
-    fail_unknown("--algorithm", algorithm, algorithms);
+  if (!contains(algorithms, algorithm)) fail_unknown("--algorithm", algorithm, algorithms);
 }
 
 // Checks what the flags and the environment say of the connection.
@@ -252,8 +249,7 @@ void check_connect(const BenchFlags& flags, const BenchOptions& options, bool la
   std::vector<std::string> names;
   for (const TransportInfo& transport : info.transports) names.push_back(transport.name);
   for (const std::string& wanted : options.connect.transports)
-    if (std::find(names.begin(), names.end(), wanted) == names.end() &&
-        (!launched || !flags["--transport"].empty()))
+    if (!contains(names, wanted) && (!launched || !flags["--transport"].empty()))
       fail_unknown("--transport", wanted, names);
   if (!info.interface_error.empty() && (!launched || !flags["--interfaces"].empty()))
     throw UsageError(info.interface_error);
@@ -284,9 +280,7 @@ std::vector<Variant> BenchOptions::variants_of(const Operation& operation) const
 }
 
 bool BenchOptions::between_pairs() const {
-  return !pairs &&
-         std::any_of(operations.begin(), operations.end(),
-                     [](const Operation& operation) { return operation.between_pairs(); });
+  return !pairs && std::ranges::any_of(operations, &Operation::between_pairs);
 }
 
 std::uint64_t BenchOptions::most_calls() const {
@@ -348,18 +342,13 @@ void check_memory(const BenchOptions& options) {
 
 // A bound of what no operation has is a mistake.
 void check_bounds(const BenchFlags& flags, const BenchOptions& options) {
-  const auto any = [&](auto has) {
-    return std::any_of(options.operations.begin(), options.operations.end(), has);
-  };
-  if (options.min_bandwidth &&
-      !any([](const Operation& operation) { return operation.has_bandwidth(); }))
+  if (options.min_bandwidth && std::ranges::none_of(options.operations, &Operation::has_bandwidth))
     throw UsageError(options.operations.front() == Operation::latency()
                          ? "--min-bandwidth: latency has one message under way, so it has no "
                            "bandwidth; give --max-latency, or measure bandwidth"
                          : "--min-bandwidth: a barrier moves no data, so it has no bandwidth; "
                            "leave the flag out, or give --max-latency");
-  if (options.max_latency &&
-      !any([](const Operation& operation) { return operation.has_latency(); }))
+  if (options.max_latency && std::ranges::none_of(options.operations, &Operation::has_latency))
     throw UsageError(
         fmt::format("--max-latency {}: times of {} are shares of a window of messages; measure "
                     "latency, or give --min-bandwidth",

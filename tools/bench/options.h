@@ -5,7 +5,6 @@
 #include <rondo/types.h>
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
@@ -286,7 +287,7 @@ void print_header(const Setting& setting, Form form, const Operation& operation,
   const auto explained = [&](const Operation& earlier) {
     return !earlier.between_pairs() && !operation.between_pairs();
   };
-  const auto end = std::find(setting.operations.begin(), setting.operations.end(), operation);
+  const auto end = std::ranges::find(setting.operations, operation);
   if (std::none_of(setting.operations.begin(), end, explained))
     explain_times(setting, form, operation);
   explain_ceiling(setting, ceiling_of);
@@ -354,17 +355,14 @@ void print_stragglers(const Setting& setting, const std::vector<Row>& rows) {
     return;
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank].rank = static_cast<int>(rank);
-  std::stable_sort(ranks.begin(), ranks.end(), [](const Straggler& a, const Straggler& b) {
-    return a.behind_us > b.behind_us;
-  });
+  std::ranges::stable_sort(ranks, std::ranges::greater{}, &Straggler::behind_us);
   print("# Stragglers           : means over {} rows; clocks are compared to {:.1f} us\n", judged,
         error);
   print("#{:>7} {:>8} {:>13}  {}\n", "rank", "last in", "behind others", "host");
   for (const Straggler& rank : ranks) {
     std::string_view host;
     for (const HostRecord& one : setting.hosts)
-      if (std::find(one.ranks.begin(), one.ranks.end(), rank.rank) != one.ranks.end())
-        host = one.name;
+      if (contains(one.ranks, rank.rank)) host = one.name;
     print("#{:>7} {:>6.0f} % {:>10.1f} us  {}\n", rank.rank, 100 * rank.share / judged,
           rank.behind_us / judged, host);
   }
@@ -373,16 +371,13 @@ void print_stragglers(const Setting& setting, const std::vector<Row>& rows) {
 
 std::string describe_calls(const Setting& setting) {
   const Conditions& conditions = setting.conditions;
-  const auto any = [&](auto is) {
-    return std::any_of(setting.operations.begin(), setting.operations.end(), is);
-  };
+  const auto& operations = setting.operations;
   std::string text;
-  if (any([](const Operation& operation) { return operation.windowed(); }))
+  if (std::ranges::any_of(operations, &Operation::windowed))
     text = fmt::format(", window of {}", conditions.window);
-  if (conditions.in_a_row > 1 &&
-      any([](const Operation& operation) { return !operation.between_pairs(); }))
+  if (conditions.in_a_row > 1 && !std::ranges::all_of(operations, &Operation::between_pairs))
     text += fmt::format(", {} calls in a row", conditions.in_a_row);
-  if (any([](const Operation& operation) { return operation != Collective::barrier; }))
+  if (operations != std::vector<Operation>{Collective::barrier})
     text += conditions.writes_anew() ? ", inputs written anew" : ", inputs used again";
   if (conditions.allocate) text += ", buffers from Communicator::allocate";
   return text;

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "tools/bench/early_end.h"
 #include "tools/bench/options.h"

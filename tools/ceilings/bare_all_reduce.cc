@@ -14,6 +14,7 @@
 #include "base/copy.h"
 #include "base/cores.h"
 #include "base/processor.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {
@@ -167,9 +168,7 @@ double BareAllReduce::median_seconds(int trials) {
     barrier();
     time = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  const auto middle = times.begin() + trials / 2;
-  std::ranges::nth_element(times, middle);
-  return *middle;
+  return median(times);
 }
 
 // Goes chunk by chunk, so that each stays in a cache. A rank offers the next chunk before it waits

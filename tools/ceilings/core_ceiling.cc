@@ -25,6 +25,7 @@
 #include "tools/ceilings/ceiling.h"
 #include "tools/measure/operation.h"
 #include "tools/shared/agree.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {
@@ -235,10 +236,8 @@ double CoreCeiling::measure(const Row& row) {
   agree();
   if (!usable_ || times.empty()) return 0;
   maximum_over_ranks(communicator_, times);
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
   return static_cast<double>(row.bytes) * bus_factor(Collective::all_reduce, communicator_.size()) /
-         *middle / 1e9;
+         median(times) / 1e9;
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "tools/shared/median.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {
@@ -29,8 +29,7 @@ Lateness judge(std::span<const Stamp> stamps, std::size_t ranks) {
   for (std::size_t i = 0; i < iterations; ++i) {
     const auto of = [&](std::size_t rank) { return stamps[rank * iterations + i]; };
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return of(a).called < of(b).called; });
+    std::ranges::sort(order, {}, [&](std::size_t rank) { return of(rank).called; });
     // The lower median of the others is at this place among them.
     const std::size_t middle = (ranks - 2) / 2;
     double end = 0;
@@ -49,7 +48,7 @@ Lateness judge(std::span<const Stamp> stamps, std::size_t ranks) {
                                static_cast<double>(iterations));
     found.behind_us.push_back(median(behind[rank]));
   }
-  const auto most = std::max_element(found.last_share.begin(), found.last_share.end());
+  const auto most = std::ranges::max_element(found.last_share);
   const auto rank = static_cast<std::size_t>(most - found.last_share.begin());
   found.rank = static_cast<int>(rank);
   found.share = *most;
@@ -59,25 +58,18 @@ Lateness judge(std::span<const Stamp> stamps, std::size_t ranks) {
 }
 
 Arrivals::Arrivals(int ranks)
-    : most_(std::clamp(most_stamps / static_cast<std::size_t>(ranks), least_kept, most_kept)) {}
+    : stamps_(std::clamp(most_stamps / static_cast<std::size_t>(ranks), least_kept, most_kept)) {}
 
 void Arrivals::add(std::chrono::steady_clock::time_point called,
                    std::chrono::steady_clock::time_point ended) {
-  if (seen_++ % every_ != 0) return;
-  if (stamps_.size() == most_) {
-    for (std::size_t i = 0; 2 * i < stamps_.size(); ++i) stamps_[i] = stamps_[2 * i];
-    stamps_.resize((stamps_.size() + 1) / 2);
-    every_ *= 2;
-    if ((seen_ - 1) % every_ != 0) return;
-  }
-  stamps_.push_back({nanoseconds(called), nanoseconds(ended)});
+  stamps_.add({nanoseconds(called), nanoseconds(ended)});
 }
 
 std::optional<Lateness> Arrivals::judge(Communicator& communicator, const Clocks& clocks) const {
   static_assert(std::is_trivially_copyable_v<Stamp> && sizeof(Stamp) == 2 * sizeof(double));
   const auto ranks = static_cast<std::size_t>(communicator.size());
-  if (ranks < 2 || stamps_.empty()) return {};
-  std::vector<Stamp> own = stamps_, all(communicator.rank() == 0 ? ranks * own.size() : 0);
+  if (ranks < 2 || stamps_.values().empty()) return {};
+  std::vector<Stamp> own = stamps_.values(), all(communicator.rank() == 0 ? ranks * own.size() : 0);
   communicator
       .gather(Buffer{own.data(), 2 * own.size(), DType::f64},
               Buffer{all.data(), 2 * all.size(), DType::f64}, 0)

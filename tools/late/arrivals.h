@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tools/late/clocks.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 
@@ -48,9 +49,7 @@ class Arrivals {
   std::optional<Lateness> judge(Communicator& communicator, const Clocks& clocks) const;
 
  private:
-  std::size_t most_;
-  std::size_t every_ = 1, seen_ = 0;
-  std::vector<Stamp> stamps_;
+  Samples<Stamp> stamps_;
 };
 
 }  // namespace rondo::tools

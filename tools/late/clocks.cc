@@ -49,8 +49,7 @@ Clocks::Clocks(Communicator& communicator) : communicator_(communicator) {
 
 // Returns the place of a clock in others_, and adds it if it is new.
 int Clocks::place_of(int first) {
-  const auto known = std::find_if(others_.begin(), others_.end(),
-                                  [=](const Other& other) { return other.first == first; });
+  const auto known = std::ranges::find(others_, first, &Other::first);
   const auto place = static_cast<int>(known - others_.begin());
   if (known == others_.end()) others_.push_back({first, {}, {}});
   return place;

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "tools/shared/agree.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
@@ -63,9 +64,8 @@ DeviceChoice DeviceChoice::parse(const std::string& text, Operation operation) {
   if (parts.size() < 2) return choice;
   for (const std::string& number : split(parts[1], ',')) {
     const int gpu = parse_int("--device cuda:", number, 0, most_gpus - 1);
-    if (std::count(choice.gpus.begin(), choice.gpus.end(), gpu) != 0)
+    if (!add_once(choice.gpus, gpu))
       throw UsageError(fmt::format("--device {}: names GPU {} twice", text, gpu));
-    choice.gpus.push_back(gpu);
   }
   return choice;
 }
@@ -80,8 +80,7 @@ std::vector<GpuInfo> choose_gpus(const DeviceChoice& choice, const GpuNeeds& nee
   std::vector<GpuInfo> chosen;
   if (choice.gpus.empty()) chosen = report.gpus;
   for (const int number : choice.gpus) {
-    const auto found = std::find_if(report.gpus.begin(), report.gpus.end(),
-                                    [=](const GpuInfo& gpu) { return gpu.device == number; });
+    const auto found = std::ranges::find(report.gpus, number, &GpuInfo::device);
     if (found == report.gpus.end())
       throw UsageError(fmt::format(
           "--device {}: there is no GPU {}; this process sees {}: {} (rondo info shows them, "
@@ -100,8 +99,8 @@ std::size_t BenchGpu::copy_bytes() const {
 BenchGpu open_gpu(Communicator& communicator, const DeviceChoice& choice,
                   std::uint64_t bytes_of_rank, bool measure) {
   const auto local = communicator.local_ranks();
-  const auto place = static_cast<std::size_t>(
-      std::find(local.begin(), local.end(), communicator.rank()) - local.begin());
+  const auto place =
+      static_cast<std::size_t>(std::ranges::find(local, communicator.rank()) - local.begin());
   enum Outcome { fine, wrong_flags, failed };
   Outcome outcome = fine;
   std::string trouble;

@@ -9,6 +9,7 @@
 
 #include "tools/late/arrivals.h"
 #include "tools/shared/agree.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {
@@ -55,32 +56,10 @@ class Questions {
   std::uint64_t done_ = 0, next_ = 1;
 };
 
-// Times of this rank's iterations, in bounded memory: of more than most_times it keeps every
-// second, fourth, ... Ranks that add the same number keep those of the same iterations.
-class Samples {
- public:
-  void add(double time) {
-    if (added_++ % every_ != 0) return;
-    if (times_.size() == most_times) {
-      for (std::size_t i = 0; 2 * i < times_.size(); ++i) times_[i] = times_[2 * i];
-      times_.resize(times_.size() / 2);
-      every_ *= 2;
-      if ((added_ - 1) % every_ != 0) return;
-    }
-    times_.push_back(time);
-  }
-  std::uint64_t added() const noexcept { return added_; }
-  std::vector<double>& times() noexcept { return times_; }
-
- private:
-  std::uint64_t added_ = 0, every_ = 1;
-  std::vector<double> times_;
-};
-
 }  // namespace
 
 Times summarize(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
+  std::ranges::sort(times);
   const double sum = std::accumulate(times.begin(), times.end(), 0.0);
   return {sum / static_cast<double>(times.size()),
           times.front(),
@@ -116,7 +95,7 @@ std::uint64_t Iterations::choose_count(const std::function<Timed()>& iterate,
 void Iterations::measure(Row& row, bool together, const std::function<Timed()>& iterate,
                          const std::function<std::uint64_t()>& check) const {
   const std::uint64_t wanted = row.iterations > 0 ? row.iterations : choose_count(iterate, check);
-  Samples samples;
+  Samples<double> samples(most_times);
   Arrivals arrivals(communicator_.size());
   Questions questions(communicator_, context_.stop);
   std::uint64_t wrong = 0;
@@ -131,7 +110,7 @@ void Iterations::measure(Row& row, bool together, const std::function<Timed()>& 
   }
   row.iterations = samples.added();
   row.cut_short = samples.added() < wanted;
-  std::vector<double>& times = samples.times();
+  std::vector<double>& times = samples.values();
   row.rank_p50_us = gather_from_ranks(communicator_, summarize(times).p50_us);
   maximum_over_ranks(communicator_, times);
   row.time = summarize(times);

@@ -4,9 +4,7 @@
 #include <rondo/communicator.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/traits.h"

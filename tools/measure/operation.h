@@ -45,6 +45,7 @@ class Operation {
   static constexpr Operation rate() noexcept { return Operation(rate_traits); }
 
   constexpr const base::Traits& traits() const noexcept { return *traits_; }
+  constexpr bool messages() const noexcept { return traits_->messages; }
   // Messages between the two ranks of a pair, rather than a call of all ranks.
   constexpr bool between_pairs() const noexcept {
     return traits_->messages && traits_ != &sendrecv_traits;

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <optional>
+
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {
@@ -23,7 +24,7 @@ constexpr double resent_times = 3, resent_percent = 0.3;
 double median_of(std::vector<double>& values, bool larger) {
   const auto middle =
       values.begin() + static_cast<std::ptrdiff_t>((values.size() - (larger ? 0 : 1)) / 2);
-  std::nth_element(values.begin(), middle, values.end());
+  std::ranges::nth_element(values, middle);
   return *middle;
 }
 
@@ -81,9 +82,7 @@ class Search {
   }
 
   std::vector<Finding> run() {
-    const bool single = std::adjacent_find(ends_.begin(), ends_.end(), [](End a, End b) {
-                          return a.host == b.host;
-                        }) == ends_.end();
+    const bool single = std::ranges::adjacent_find(ends_, {}, &End::host) == ends_.end();
     if (where_ == Where::between) name_groups(Finding::Kind::host);
     if (!single || where_ == Where::within) name_groups(Finding::Kind::end);
     for (const Judged& link : links_)
@@ -123,7 +122,7 @@ class Search {
       if (!link.out || link.named || !is_of(link, kind, subject, direction)) continue;
       const std::size_t from = subject_of(kind, link.from), to = subject_of(kind, link.to);
       const std::size_t other = from == subject ? to : from;
-      if (std::find(others.begin(), others.end(), other) == others.end()) others.push_back(other);
+      add_once(others, other);
     }
     return others.size();
   }
@@ -134,10 +133,7 @@ class Search {
                                 ? std::vector{Direction::either}
                                 : std::vector{Direction::from, Direction::to};
     std::vector<std::size_t> subjects;
-    for (std::size_t end = 0; end < ends_.size(); ++end)
-      if (const std::size_t subject = subject_of(kind, end);
-          std::find(subjects.begin(), subjects.end(), subject) == subjects.end())
-        subjects.push_back(subject);
+    for (std::size_t end = 0; end < ends_.size(); ++end) add_once(subjects, subject_of(kind, end));
     for (;;) {
       Finding::Side best;
       std::size_t found = 0;
@@ -177,16 +173,15 @@ class Search {
 
   // The two directions of a subject are one finding.
   Finding& finding_of(Finding::Kind kind, std::size_t subject) {
-    const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& one) {
-      return one.kind == kind && one.subject == subject;
-    });
+    const auto known = std::ranges::find_if(
+        findings_, [&](const Finding& one) { return one.kind == kind && one.subject == subject; });
     if (known != findings_.end()) return *known;
     findings_.push_back({quantity_, where_, kind, subject, 0, {}, {}, scale_.median});
     return findings_.back();
   }
 
   void add_link(const Judged& link) {
-    const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& one) {
+    const auto known = std::ranges::find_if(findings_, [&](const Finding& one) {
       return one.kind == Finding::Kind::link && one.subject == link.to && one.other == link.from;
     });
     if (known != findings_.end()) {

@@ -71,7 +71,7 @@ double Link::latency(int peer, bool first) {
   }
   // A busy host makes many of them longer, so the shorter ones say more of the link.
   const auto tenth = halves.begin() + static_cast<std::ptrdiff_t>(halves.size() / 10);
-  std::nth_element(halves.begin(), tenth, halves.end());
+  std::ranges::nth_element(halves, tenth);
   return *tenth;
 }
 

@@ -15,7 +15,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -137,7 +136,7 @@ double send_counted(Communicator& two, Link& link, double& resent) {
 // ends that one alone, and the run goes on.
 std::vector<PairValues> Pairs::measure(const Round& round) {
   const int rank = communicator_.rank();
-  const auto own = std::find_if(round.begin(), round.end(), [&](const Pair& pair) {
+  const auto own = std::ranges::find_if(round, [&](const Pair& pair) {
     return ends_[pair.first].rank == rank || ends_[pair.second].rank == rank;
   });
   const bool takes_part = own != round.end();

@@ -63,7 +63,7 @@ void print_quantiles(const Survey& survey, const Survey::Judgement& judgement) {
           is_where(ends, judgement.where, from, to) && !std::isnan(value))
         values.push_back(value);
   if (values.empty()) return;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const auto at = [&](double share) {
     return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
   };

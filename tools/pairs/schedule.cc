@@ -13,7 +13,7 @@ std::vector<Group> group_by_host(std::span<const End> ends) {
   std::vector<Group> groups;
   std::vector<std::size_t> hosts;
   for (std::size_t end = 0; end < ends.size(); ++end) {
-    const auto known = std::find(hosts.begin(), hosts.end(), ends[end].host);
+    const auto known = std::ranges::find(hosts, ends[end].host);
     const auto place = static_cast<std::size_t>(known - hosts.begin());
     if (known == hosts.end()) {
       hosts.push_back(ends[end].host);
@@ -105,9 +105,8 @@ std::vector<Round> rounds_of(std::span<const End> ends, std::span<const Pair> pa
     return false;
   };
   for (const Pair& pair : pairs) {
-    const auto free = std::find_if(rounds.begin(), rounds.end(), [&](const Round& round) {
-      return std::none_of(round.begin(), round.end(),
-                          [&](const Pair& other) { return meets(pair, other); });
+    const auto free = std::ranges::find_if(rounds, [&](const Round& round) {
+      return std::ranges::none_of(round, [&](const Pair& other) { return meets(pair, other); });
     });
     if (free == rounds.end())
       rounds.push_back({pair});

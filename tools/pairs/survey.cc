@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "tools/shared/lists.h"
+
 namespace rondo::tools {
 namespace {
 
@@ -58,7 +60,7 @@ void Survey::update_medians() {
 }
 
 bool Survey::unsteady() const {
-  return std::any_of(std::begin(places), std::end(places), [&](Where where) {
+  return std::ranges::any_of(places, [&](Where where) {
     const Scale& scale = scales_.at({Quantity::bandwidth, where});
     return scale.deviation > unsteady_part * scale.median;
   });
@@ -88,11 +90,10 @@ std::vector<Pair> Survey::suspects() const {
   std::vector<Pair> pairs;
   for (std::size_t first = 0; first < ends_.size(); ++first)
     for (std::size_t second = first + 1; second < ends_.size(); ++second) {
-      const bool suspect =
-          std::any_of(std::begin(quantities), std::end(quantities), [&](Quantity q) {
-            return is_out(q, first, second) || is_out(q, second, first) ||
-                   misses(q, first, second) || misses(q, second, first);
-          });
+      const bool suspect = std::ranges::any_of(quantities, [&](Quantity q) {
+        return is_out(q, first, second) || is_out(q, second, first) || misses(q, first, second) ||
+               misses(q, second, first);
+      });
       if (suspect) pairs.push_back({first, second});
     }
   return pairs;
@@ -103,8 +104,7 @@ std::vector<Pair> Survey::single_suspects() const {
   for (const Finding& finding : findings()) {
     if (finding.kind != Finding::Kind::link) continue;
     const auto [first, second] = std::minmax(finding.subject, finding.other);
-    const Pair pair{first, second};
-    if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
+    add_once(pairs, Pair{first, second});
   }
   return pairs;
 }

@@ -35,8 +35,9 @@ std::string compare(const PlanCandidate& chosen, const PlanCandidate& other) {
     const double difference = other.*term - chosen.*term;
     if (std::abs(difference) >= 0.05 * more) differences.emplace_back(difference, name);
   }
-  std::sort(differences.begin(), differences.end(),
-            [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  std::ranges::sort(differences, [](const auto& a, const auto& b) {
+    return std::abs(a.first) > std::abs(b.first);
+  });
   std::string text;
   for (const auto& [difference, name] : differences)
     text += fmt::format("{}{} {}{}", text.empty() ? ": " : ", ", name, difference < 0 ? "-" : "+",

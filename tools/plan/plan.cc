@@ -17,6 +17,7 @@
 
 #include "base/traits.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
@@ -50,7 +51,7 @@ bool any(const HostFlags& flags) {
 int ranks_of(const HostFlags& flags) {
   if (!lists(flags)) return 0;
   const std::vector<int> counts = counts_of(flags);
-  if (std::find(counts.begin(), counts.end(), 0) != counts.end())
+  if (contains(counts, 0))
     throw UsageError(
         fmt::format("--ranks-per-host {}: a host has at least one rank", flags.ranks_per_host));
   const auto sum = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
@@ -99,8 +100,7 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
       operations.push_back(each);
   if (flags.operation.empty()) return operations;
   const auto operation = parse_collective(flags.operation);
-  if (operation && std::count(operations.begin(), operations.end(), *operation) != 0)
-    return {*operation};
+  if (operation && contains(operations, *operation)) return {*operation};
   std::vector<std::string> names;
   names.reserve(operations.size());
   for (const Collective each : operations) names.emplace_back(name_of(each));
@@ -155,7 +155,7 @@ struct CheckRun {
       if (proof.problem.empty()) continue;
       ++wrong;
       clear_progress();
-      const auto host = std::max_element(query.hosts.begin(), query.hosts.end());
+      const auto host = std::ranges::max_element(query.hosts);
       print("WRONG {} {}, {} ranks on {} hosts, root {}, depth {}: {}\n", query.algorithm,
             name_of(query.operation), query.ranks, host == query.hosts.end() ? 1 : *host + 1,
             query.root, depth, proof.problem);
@@ -223,7 +223,7 @@ int check_schedules(const PlanFlags& flags) {
   const std::vector<int> sizes = checked_sizes(flags);
   for (const Collective operation : chosen_operations(flags, true)) {
     const std::vector<std::string> names = list_algorithms(operation);
-    const bool known = std::find(names.begin(), names.end(), flags.algorithm) != names.end();
+    const bool known = contains(names, flags.algorithm);
     if (!flags.algorithm.empty() && !known && !flags.operation.empty())
       throw UsageError(fmt::format("--algorithm {}: possible for {} are {}", flags.algorithm,
                                    name_of(operation), join(names)));
@@ -250,10 +250,10 @@ void run_explanation(const PlanFlags& flags) {
   query.bytes = parse_bytes("--bytes", flags.bytes);
   query.ranks = chosen_ranks(flags);
   if (const std::vector<int> hosts = hosts_of(flags.hosts, query.ranks); !hosts.empty()) {
-    query.hosts = *std::max_element(hosts.begin(), hosts.end()) + 1;
+    query.hosts = *std::ranges::max_element(hosts) + 1;
     for (int host = 0; host < query.hosts; ++host)
-      query.ranks_per_host = std::max(
-          query.ranks_per_host, static_cast<int>(std::count(hosts.begin(), hosts.end(), host)));
+      query.ranks_per_host =
+          std::max(query.ranks_per_host, static_cast<int>(std::ranges::count(hosts, host)));
   }
   query.cores_per_host = parse_int("--cores", flags.cores, 0, 100'000);
   query.algorithm = flags.algorithm;

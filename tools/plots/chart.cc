@@ -227,8 +227,7 @@ std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, bool loga
         edge = point.edge;
     const auto middle = slot.begin() + static_cast<std::ptrdiff_t>(slot.size() / 2);
     const double x = middle->x;
-    std::nth_element(slot.begin(), middle, slot.end(),
-                     [](const ChartPoint& a, const ChartPoint& b) { return a.y < b.y; });
+    std::ranges::nth_element(slot, middle, {}, &ChartPoint::y);
     fewer.push_back({x, middle->y, edge, {}});
   }
   return fewer;

@@ -112,11 +112,6 @@ ChartPoint point_of(const ResultRow& row, bool bandwidth, double x) {
   return {x, time.p50_us, std::max(time.p99_us, time.p50_us), hint_of(row)};
 }
 
-void sort_by_x(std::vector<ChartPoint>& points) {
-  std::stable_sort(points.begin(), points.end(),
-                   [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
-}
-
 // A chart of the lines that have a point. take: the point of a row; no value: it has none.
 template <class Take>
 void add_lines(Chart& chart, const ByLine& lines, Take take) {
@@ -132,7 +127,7 @@ void add_lines(Chart& chart, const ByLine& lines, Take take) {
       ++left_out;
       continue;
     }
-    sort_by_x(points);
+    std::ranges::stable_sort(points, {}, &ChartPoint::x);
     keys.push_back(key);
     found.push_back(thinned(points, chart.x_logarithmic, most_points));
   }

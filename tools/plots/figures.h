@@ -3,7 +3,6 @@
 // Draws records: bandwidth and times over sizes, and a soak over time.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>

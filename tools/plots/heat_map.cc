@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "tools/plots/svg.h"
+#include "tools/shared/lists.h"
 
 namespace rondo::tools {
 namespace {
@@ -214,7 +215,7 @@ HeatPicture draw_heat_maps(const std::string& title, std::span<const HeatMap> ma
     body += drawing.draw();
     x += drawing.width() + gap;
     height = std::max(height, drawing.height());
-    framed = framed || std::find(map.framed.begin(), map.framed.end(), true) != map.framed.end();
+    framed = framed || contains(map.framed, true);
   }
   const int width =
       std::max(x - (maps.empty() ? 0 : gap), static_cast<int>(title.size()) * 9 + map_margin) +

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "base/text.h"
 #include "tools/plots/figures.h"
 #include "tools/plots/svg.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/text.h"
 
 namespace rondo::tools {
@@ -72,7 +72,7 @@ class Table {
 
  private:
   std::string kind(std::size_t column, bool bad) const {
-    const bool number = std::find(numbers_.begin(), numbers_.end(), column) != numbers_.end();
+    const bool number = contains(numbers_, column);
     if (!number && !bad) return {};
     return fmt::format(" class=\"{}{}{}\"", number ? "n" : "", number && bad ? " " : "",
                        bad ? "bad" : "");

@@ -168,12 +168,6 @@ void Svg::area(std::span<const Place> places, std::string_view colour) {
                        points_of(places), colour);
 }
 
-void Svg::rectangle(Place corner, double width, double height, std::string_view fill) {
-  text_ += fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n",
-      corner.x, corner.y, width, height, fill);
-}
-
 void Svg::text(Place place, std::string_view text, double size, Anchor anchor,
                std::string_view colour, bool bold) {
   constexpr std::array<std::string_view, 3> anchors{"start", "middle", "end"};

@@ -36,7 +36,6 @@ class Svg {
             std::string_view dash = "");
   // Filled, and so transparent that lines below it are seen.
   void area(std::span<const Place> places, std::string_view colour);
-  void rectangle(Place corner, double width, double height, std::string_view fill);
   void text(Place place, std::string_view text, double size, Anchor anchor,
             std::string_view colour = dark, bool bold = false);
   // Turned by 90 degrees, in the middle of the place.
@@ -47,8 +46,7 @@ class Svg {
 
   const std::string& elements() const noexcept { return text_; }
 
-  static constexpr std::string_view dark = "#222222", grey = "#666666", faint = "#dddddd",
-                                    white = "#ffffff";
+  static constexpr std::string_view dark = "#222222", grey = "#666666", faint = "#dddddd";
 
  private:
   std::string text_;

@@ -91,10 +91,7 @@ class Job {
   void kill_strays();
   void forward_labels(void (LabelledStream::*how)());
   void lose_output(const OutputLost& lost);
-  int running() const {
-    return static_cast<int>(
-        std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; }));
-  }
+  int running() const { return static_cast<int>(std::ranges::count(ranks_, true, &Rank::running)); }
   std::string running_names() const;
 
   const SpawnOptions& options_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/text.h"
 
 namespace rondo::tools {
@@ -42,7 +43,8 @@ Interval interval_of(const ResultRow& row, Metric metric) {
   return {time.p50_us, time.min_us, time.p90_us};
 }
 
-double median(std::span<const double> sorted) {
+// The middle, of an even number of values the mean of the two in the middle.
+double middle_of(std::span<const double> sorted) {
   const std::size_t half = sorted.size() / 2;
   return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
@@ -57,9 +59,9 @@ SideOfRow side_of(const Rows& rows, Metric metric) {
     side.wrong += row->wrong;
     side.errors += row->errors;
   }
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   side.rows = rows.size();
-  side.value = median(values);
+  side.value = middle_of(values);
   side.transport = rows.front()->transport;
   side.algorithm = rows.front()->algorithm;
   side.calls = rows.front()->calls;
@@ -78,8 +80,8 @@ SideOfRow side_of(const Rows& rows, Metric metric) {
 }
 
 bool has_one_in(const SideOfRow& side, const SideOfRow& interval) {
-  return std::any_of(side.tried.begin(), side.tried.end(),
-                     [&](double value) { return value >= interval.low && value <= interval.high; });
+  return std::ranges::any_of(
+      side.tried, [&](double value) { return value >= interval.low && value <= interval.high; });
 }
 
 Verdict judge(const SideOfRow& first, const SideOfRow& second, Metric metric,
@@ -160,8 +162,7 @@ bool says_how(const std::string& name) {
   static constexpr std::string_view of_one_run[] = {"RONDO_RENDEZVOUS",  "RONDO_SECRET",
                                                     "RONDO_SECRET_FILE", "RONDO_RANK",
                                                     "RONDO_LOCAL_RANK",  "RONDO_HOST"};
-  return name.starts_with("RONDO_") &&
-         std::find(std::begin(of_one_run), std::end(of_one_run), name) == std::end(of_one_run);
+  return name.starts_with("RONDO_") && !contains(of_one_run, name);
 }
 
 }  // namespace
@@ -193,9 +194,7 @@ std::string describe(const RowKey& key) {
 }
 
 std::uint64_t Comparison::count(Verdict verdict) const {
-  return static_cast<std::uint64_t>(
-      std::count_if(rows.begin(), rows.end(),
-                    [verdict](const ComparedRow& row) { return row.verdict == verdict; }));
+  return static_cast<std::uint64_t>(std::ranges::count(rows, verdict, &ComparedRow::verdict));
 }
 
 Comparison compare(std::span<const Record> first, std::span<const Record> second, Metric metric,

@@ -96,14 +96,14 @@ void print_side(const char* name, const std::vector<Record>& records) {
 constexpr std::string_view columns = "{:<14} {:>9} {:>13} {:>5} {:>9} {:>17} {:>9} {:>17} {:>6} {}";
 
 void print_rows(const Comparison& comparison) {
-  const bool names_ranks = std::any_of(
-      comparison.rows.begin(), comparison.rows.end(),
-      [&](const ComparedRow& row) { return row.key.ranks != comparison.rows.front().key.ranks; });
+  const bool names_ranks = std::ranges::any_of(comparison.rows, [&](const ComparedRow& row) {
+    return row.key.ranks != comparison.rows.front().key.ranks;
+  });
   const std::string metric(name_of(comparison.metric));
   // Where it differs in every row, a line above the table says so.
-  const bool names_transports = std::any_of(
-      comparison.rows.begin(), comparison.rows.end(),
-      [](const ComparedRow& row) { return row.first.transport == row.second.transport; });
+  const bool names_transports = std::ranges::any_of(comparison.rows, [](const ComparedRow& row) {
+    return row.first.transport == row.second.transport;
+  });
   print("#\n#{}\n", fmt::format(columns, " operation", "size", "type", "place", metric, "noise",
                                 metric, "noise", "ratio", "verdict")
                         .substr(1));
@@ -209,8 +209,7 @@ int run_compare(const CompareFlags& flags) {
   if (!flags.json.empty())
     write_report("--json", flags.json, json_of(comparison, first, second, worse));
   flush_output();
-  const bool whole =
-      std::all_of(second.begin(), second.end(), [](const Record& r) { return r.complete; });
+  const bool whole = std::ranges::all_of(second, &Record::complete);
   if (comparison.count(Verdict::failed) > 0 || comparison.count(Verdict::wrong) > 0)
     return exit_missed;
   return worse && !whole ? exit_missed : exit_fine;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <fstream>
 #include <numeric>
-#include <span>
 
 #include "base/text.h"
 #include "tools/shared/agree.h"
@@ -99,8 +98,7 @@ HostRecord describe_host(const SystemInfo& info) {
 std::vector<HostRecord> gather_hosts(Communicator& communicator, const HostRecord& own) {
   const auto size = static_cast<std::size_t>(communicator.size());
   const auto local = communicator.local_ranks();
-  const int first =
-      local.empty() ? communicator.rank() : *std::min_element(local.begin(), local.end());
+  const int first = local.empty() ? communicator.rank() : *std::ranges::min_element(local);
   // Only the first rank of a host describes it.
   std::string mine = first == communicator.rank() ? write_line(json_of(own)) : "";
   if (mine.size() > most_description) mine.clear();

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <cmath>
 #include <limits>
-#include <system_error>
 
 #include "base/file_descriptor.h"
 #include "base/text.h"

@@ -25,7 +25,7 @@ std::string members_of(const Json& object) {
 std::string csv_end(std::string_view missing) {
   if (missing.empty()) return {};
   std::string line = fmt::format("# incomplete: {}", missing);
-  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::ranges::replace(line, '\n', ' ');
   return line + "\n";
 }
 
@@ -34,8 +34,8 @@ std::string csv_value(const Json& row, const Json& head, const std::string& colu
   const auto found = object.find(column);
   if (found == object.end() || found->is_null()) return {};
   std::string text = found->is_string() ? found->get<std::string>() : write_line(*found);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == ',' || c == '\n' || c == '"'; }, ' ');
+  std::ranges::replace_if(
+      text, [](char c) { return c == ',' || c == '\n' || c == '"'; }, ' ');
   return text;
 }
 

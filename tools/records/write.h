@@ -7,7 +7,6 @@
 
 #include <rondo/info.h>
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
