@@ -33,30 +33,6 @@ Delay read_delay(const std::string& text) {
           std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))};
 }
 
-// "3600", "90s", "10m" or "1h".
-double read_duration(Name flag, Text text) {
-  double unit = 1;
-  std::string number = text;
-  if (text.ends_with('m') || text.ends_with('h')) {
-    unit = text.back() == 'h' ? 3600 : 60;
-    number.pop_back();
-  } else if (text.ends_with("ms") || text.ends_with('s')) {
-    unit = text.ends_with("ms") ? 1e-3 : 1;
-    number.resize(text.size() - (text.ends_with("ms") ? 2 : 1));
-  }
-  const auto fail = [&](const char* why) -> double {
-    throw UsageError(fmt::format("{} {}: {}; give seconds, or a number with ms, s, m or h: 90s, 1h",
-                                 flag, text, why));
-  };
-  double value = 0;
-  try {
-    value = unit * parse_positive(flag, number);
-  } catch (const UsageError&) {
-    return fail("not a time above zero");
-  }
-  return value > 1e9 ? fail("too long") : value;
-}
-
 // Only the folder can be checked before the ranks start.
 std::string read_metrics(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -237,12 +213,12 @@ constexpr Flag flags_of_bench[] = {
      "Soak: measure for so long, a line for each interval, and sum up at the end or when a signal "
      "comes: 3600, 90s, 10m, 1h. Several rows take turns; no ceilings",
      [](Name name, Text text, BenchOptions& options) {
-       options.seconds = read_duration(name, text);
+       options.seconds = parse_duration(name, text);
      },
      own_time},
     {"--interval", "TIME", Suits::soak, "With --seconds: the length of an interval (default 1s)",
      [](Name name, Text text, BenchOptions& options) {
-       options.interval = read_duration(name, text);
+       options.interval = parse_duration(name, text);
        if (options.interval < 0.01)
          throw UsageError(fmt::format("{} {}: give at least 10ms", name, text));
      },

@@ -32,12 +32,6 @@ constexpr std::uint64_t default_pair_max = std::uint64_t{4} << 20;
 constexpr std::uint64_t default_pairs_window = 4, default_pairs_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t most_rows = 100'000;
 
-[[noreturn]] void fail_unknown(std::string_view flag, std::string_view given,
-                               const std::vector<std::string>& possible) {
-  throw UsageError(fmt::format("{} {}: unknown{}; possible: {}", flag, given,
-                               suggest(given, possible), join(possible)));
-}
-
 Operation read_operation(const std::string& text) {
   constexpr std::array messages{Operation::sendrecv(), Operation::latency(), Operation::bandwidth(),
                                 Operation::bibandwidth(), Operation::rate()};
@@ -55,7 +49,7 @@ Operation read_operation(const std::string& text) {
   names.emplace_back("pairs");
   if (text == "pairs")
     throw UsageError("operation pairs: stands alone; measure the others in a run of their own");
-  fail_unknown("operation", text, names);
+  refuse_unknown("operation", text, names);
 }
 
 const std::string& name_of_run(const BenchFlags& flags) {
@@ -73,7 +67,7 @@ std::vector<Operation> read_operations(const BenchFlags& flags) {
     if (!add_once(operations, operation))
       throw UsageError(fmt::format("operation {}: named twice; name each once", word));
   }
-  if (operations.empty()) fail_unknown("operation", named, {"all_reduce"});
+  if (operations.empty()) refuse_unknown("operation", named, {"all_reduce"});
   if (!flags.on("--one-way")) return operations;
   if (operations != std::vector{Operation::sendrecv()})
     throw UsageError(
@@ -141,10 +135,10 @@ std::vector<T> read_list(const char* flag, const std::string& text, int count,
   names.emplace_back("all");
   for (const std::string& word : split(text, ',')) {
     const std::optional<T> value = parse(word);
-    if (!value) fail_unknown(flag, word, names);
+    if (!value) refuse_unknown(flag, word, names);
     add_once(values, *value);
   }
-  if (values.empty()) fail_unknown(flag, text, names);
+  if (values.empty()) refuse_unknown(flag, text, names);
   return values;
 }
 
@@ -240,7 +234,7 @@ void check_algorithm(const std::string& algorithm, const Operation& operation) {
   auto algorithms = list_algorithms(operation.traits().operation);
   algorithms.emplace_back(
       "direct");  // has no schedule; where it is not possible, connect() throws and says why
-  if (!contains(algorithms, algorithm)) fail_unknown("--algorithm", algorithm, algorithms);
+  if (!contains(algorithms, algorithm)) refuse_unknown("--algorithm", algorithm, algorithms);
 }
 
 // Checks what the flags and the environment say of the connection.
@@ -250,7 +244,7 @@ void check_connect(const BenchFlags& flags, const BenchOptions& options, bool la
   for (const TransportInfo& transport : info.transports) names.push_back(transport.name);
   for (const std::string& wanted : options.connect.transports)
     if (!contains(names, wanted) && (!launched || !flags["--transport"].empty()))
-      fail_unknown("--transport", wanted, names);
+      refuse_unknown("--transport", wanted, names);
   if (!info.interface_error.empty() && (!launched || !flags["--interfaces"].empty()))
     throw UsageError(info.interface_error);
   if (options.pairs) return;

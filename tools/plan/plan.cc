@@ -104,8 +104,7 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   std::vector<std::string> names;
   names.reserve(operations.size());
   for (const Collective each : operations) names.emplace_back(name_of(each));
-  throw UsageError(fmt::format("operation {}: unknown{}; possible: {}", flags.operation,
-                               suggest(flags.operation, names), join(names)));
+  refuse_unknown("operation", flags.operation, names);
 }
 
 int chosen_ranks(const PlanFlags& flags) {

@@ -76,8 +76,7 @@ std::optional<Binding> parse_binding(const std::string& text) {
     if (word == text) return binding;
     possible.emplace_back(word);
   }
-  throw UsageError(fmt::format("--bind {}: unknown{}; possible: {}", text, suggest(text, possible),
-                               join(possible)));
+  refuse_unknown("--bind", text, possible);
 }
 
 Topology load_topology(const std::string& synthetic) {

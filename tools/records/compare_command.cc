@@ -39,8 +39,7 @@ Metric read_metric(const std::string& text) {
   const std::vector<std::string> names{"p50", "busbw", "p99"};
   for (const Metric metric : {Metric::p50, Metric::p99, Metric::busbw})
     if (text == name_of(metric)) return metric;
-  throw UsageError(
-      fmt::format("--metric {}: unknown{}; possible: {}", text, suggest(text, names), join(names)));
+  refuse_unknown("--metric", text, names);
 }
 
 // Four digits.

@@ -58,6 +58,8 @@ std::optional<double> parse_in(std::string_view text, const std::array<Unit, N>&
   return value == 0 && rest.empty() ? std::optional(0.0) : std::nullopt;
 }
 
+constexpr std::array<Unit, 5> duration_units{
+    {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}}};
 constexpr std::array<Unit, 4> time_units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
 constexpr std::array<Unit, 8> rate_units{{{"bit", 1.0 / 8},
                                           {"kbit", 1e3 / 8},
@@ -126,6 +128,12 @@ std::string suggest(std::string_view word, const std::vector<std::string>& names
   return fmt::format("; did you mean {}?", nearest);
 }
 
+void refuse_unknown(std::string_view what, std::string_view given,
+                    const std::vector<std::string>& possible) {
+  throw UsageError(fmt::format("{} {}: unknown{}; possible: {}", what, given,
+                               suggest(given, possible), join(possible)));
+}
+
 std::string join(const std::vector<std::string>& words, std::string_view between) {
   std::string text;
   for (const std::string& word : words) {
@@ -139,6 +147,13 @@ double parse_seconds(std::string_view flag, std::string_view text) {
   if (const auto value = parse_in(text, time_units)) return *value;
   throw UsageError(fmt::format("{} {}: not a time; give a number with ns, us, ms or s: 50us, 1.5ms",
                                flag, text));
+}
+
+double parse_duration(std::string_view flag, std::string_view text) {
+  const double seconds = parse_in(text, duration_units).value_or(0);
+  if (seconds > 0 && seconds <= 1e9) return seconds;
+  throw UsageError(fmt::format("{} {}: {}; give seconds, or a number with ms, s, m or h: 90s, 1h",
+                               flag, text, seconds > 0 ? "too long" : "not a time above zero"));
 }
 
 double parse_rate(std::string_view flag, std::string_view text) {

@@ -32,12 +32,17 @@ double parse_positive(std::string_view flag, std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& words, std::string_view between = ", ");
 
+// Throws UsageError: what was given is none of the possible words. Names the one that is like it.
+[[noreturn]] void refuse_unknown(std::string_view what, std::string_view given,
+                                 const std::vector<std::string>& possible);
 // "; did you mean bench?" when one of the names differs by few letters, else nothing.
 std::string suggest(std::string_view word, const std::vector<std::string>& names);
 
 // Reads "50us", "1.5ms", "2s", "300ns" or "0". Returns seconds. Throws UsageError that names the
 // flag.
 double parse_seconds(std::string_view flag, std::string_view text);
+// Reads a time above zero, in seconds or with a unit: "3600", "90s", "10m", "1h". Returns seconds.
+double parse_duration(std::string_view flag, std::string_view text);
 // Reads a rate above zero: "953mbit", "1gbit" in bits per second, "119MB", "1.25GB" in bytes per
 // second, with powers of 1000. Returns bytes per second. Throws UsageError that names the flag.
 double parse_rate(std::string_view flag, std::string_view text);
