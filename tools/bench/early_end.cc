@@ -14,6 +14,7 @@
 #include <csignal>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace rondo::tools {
 namespace {
@@ -53,9 +54,9 @@ EarlyEnd::~EarlyEnd() {
   thread_.join();
 }
 
-void EarlyEnd::guard(Communicator* communicator) {
+Communicator* EarlyEnd::guard(Communicator* communicator) {
   const std::lock_guard lock(mutex_);
-  guarded_ = communicator;
+  return std::exchange(guarded_, communicator);
 }
 
 // Waits for what ends the run, at most so long (-1: for ever). False: the object is destroyed.

@@ -37,8 +37,8 @@ class EarlyEnd {
 
   Stop& stop() noexcept { return stop_; }
   // Sets the communicator to abort when stopping takes too long; null: none. Withdraw it before the
-  // communicator is destroyed.
-  void guard(Communicator* communicator);
+  // communicator is destroyed. Returns the one that was set before.
+  Communicator* guard(Communicator* communicator);
   // The signal that came; 0: none.
   int signal() const noexcept { return signal_; }
   // Waits for a signal, at most this time. Returns whether one has come.
@@ -69,18 +69,18 @@ class EarlyEnd {
 // "ended by SIGTERM"; of SIGPIPE that nobody reads the output.
 std::string describe_end(int signal);
 
-// Withdraws the communicator at its end.
+// Guards a communicator until it is destroyed, then the one before it again.
 class Guarded {
  public:
-  Guarded(EarlyEnd& early_end, Communicator& communicator) : early_end_(early_end) {
-    early_end.guard(&communicator);
-  }
+  Guarded(EarlyEnd& early_end, Communicator& communicator)
+      : early_end_(early_end), before_(early_end.guard(&communicator)) {}
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
-  ~Guarded() { early_end_.guard(nullptr); }
+  ~Guarded() { early_end_.guard(before_); }
 
  private:
   EarlyEnd& early_end_;
+  Communicator* const before_;
 };
 
 }  // namespace rondo::tools

@@ -35,8 +35,7 @@ class Session {
   const BenchGpu* gpu() const noexcept { return gpu_ ? &*gpu_ : nullptr; }
   Stop& stop() noexcept { return early_end_.stop(); }
   Progress& progress() noexcept { return progress_; }
-  // Aborted instead of communicator() when a run that is to end takes too long.
-  void guard(Communicator& communicator) { early_end_.guard(&communicator); }
+  EarlyEnd& early_end() noexcept { return early_end_; }
   bool is_first() const { return communicator_.rank() == 0; }
   Form form() const noexcept { return options_.wide ? Form::wide : Form::narrow; }
   bool shows_table() const { return options_.shows_table(); }

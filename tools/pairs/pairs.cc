@@ -107,19 +107,6 @@ struct Mine {
   char lost[232] = {};  // why there is no more, as text
 };
 
-// Guards the communicator of all ranks again when it is destroyed: a run that takes too long to
-// stop then aborts that one.
-class Guard {
- public:
-  explicit Guard(Session& session) : session_(session) {}
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-  ~Guard() { session_.guard(session_.communicator()); }
-
- private:
-  Session& session_;
-};
-
 // Sends, and returns in `resent` how many percent of the segments were sent again.
 double send_counted(Communicator& two, Link& link, double& resent) {
   const Statistics before = two.statistics();
@@ -154,11 +141,12 @@ std::vector<PairValues> Pairs::measure(const Round& round) {
     }
   };
   {
-    const Guard guard(session_);
+    // A run that takes too long to stop aborts the communicator that is in use.
+    std::optional<Guarded> guarded;
     attempt([&] {
       two = communicator_.split(takes_part ? static_cast<int>(own - round.begin()) : -1, !first);
       if (!two) return;
-      session_.guard(*two);
+      guarded.emplace(session_.early_end(), *two);
       link.emplace(*two, limits_);
       mine.latency_us = link->latency(1 - two->rank(), first);
     });
