@@ -51,13 +51,12 @@ Session::Session(const BenchOptions& options, Communicator& communicator, EarlyE
 // Rank 0 tries its files before the first measurement. When it cannot write one, all ranks throw.
 void Session::open_files() {
   std::string trouble;
-  try {
-    if (is_first()) try_files(options_);
-    if (is_first()) record_.emplace(options_.json, options_.csv, options_.jsonl);
-  } catch (const UsageError& error) {
-    trouble = error.what();
-  }
-  if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
+  const bool opened = succeeds_on_all(communicator_, trouble, [&] {
+    if (!is_first()) return;
+    try_files(options_);
+    record_.emplace(options_.json, options_.csv, options_.jsonl);
+  });
+  if (opened) return;
   throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
 }
 

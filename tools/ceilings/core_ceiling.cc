@@ -97,7 +97,6 @@ class CoreCeiling final : public Ceiling {
  private:
   void offer(Introduction& mine);
   void open(const Introduction& first);
-  void agree();
   std::vector<double> times_of(std::size_t bytes);
   void look(std::chrono::steady_clock::duration waited);
   Head& head() const;
@@ -121,27 +120,21 @@ CoreCeiling::CoreCeiling(Communicator& communicator, std::span<std::byte> from,
     : communicator_(communicator), from_(from), to_(to), fresh_(fresh) {
   Introduction mine;
   mine.process = ::getpid();
-  try {
+  const bool offered = succeeds_on_all(communicator, trouble_, [&] {
     if (std::min(from.size(), to.size()) < sizeof(float))
       throw std::runtime_error("the buffers are smaller than an f32");
     mine.pid_namespace = pid_namespace();
     if (communicator.rank() == 0) offer(mine);
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
+  });
+  if (!offered) return;
   const std::vector<Introduction> all = gather_from_ranks(communicator, mine);
   for (const Introduction& introduction : all) processes_.push_back(introduction.process);
-  try {
-    if (communicator.rank() > 0 && all.front().file >= 0 && trouble_.empty()) open(all.front());
-    if (memory_)
-      bare_ = std::make_unique<BareAllReduce>(communicator.rank(), communicator.size(),
-                                              memory_.data() + page_bytes,
-                                              [this](Clock::duration waited) { look(waited); });
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
-  usable_ = true;
-  agree();
+  usable_ = succeeds_on_all(communicator, trouble_, [&] {
+    if (communicator.rank() > 0) open(all.front());
+    bare_ = std::make_unique<BareAllReduce>(communicator.rank(), communicator.size(),
+                                            memory_.data() + page_bytes,
+                                            [this](Clock::duration waited) { look(waited); });
+  });
   file_.reset();
 }
 
@@ -169,12 +162,6 @@ void CoreCeiling::open(const Introduction& first) {
   if (head().mark == first.mark) return;
   memory_ = {};
   throw std::runtime_error(path + " is not the memory of rank 0");
-}
-
-// Sets usable_, on all ranks alike.
-void CoreCeiling::agree() {
-  const bool mine = usable_ && trouble_.empty() && bare_;
-  usable_ = maximum_over_ranks(communicator_, mine ? 0 : 1) == 0;
 }
 
 Head& CoreCeiling::head() const {
@@ -226,15 +213,17 @@ double CoreCeiling::measure(const Row& row) {
   const std::size_t whole = sizeof(float);
   const std::size_t bytes =
       std::min((row.bytes + whole - 1) / whole, std::min(from_.size(), to_.size()) / whole) * whole;
+  if (!usable_) return 0;
   std::vector<double> times;
-  try {
-    if (usable_) times = times_of(bytes);
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-    head().given_up = true;
-  }
-  agree();
-  if (!usable_ || times.empty()) return 0;
+  usable_ = succeeds_on_all(communicator_, trouble_, [&] {
+    try {
+      times = times_of(bytes);
+    } catch (const std::exception&) {
+      head().given_up = true;
+      throw;
+    }
+  });
+  if (!usable_) return 0;
   maximum_over_ranks(communicator_, times);
   return static_cast<double>(row.bytes) * bus_factor(Collective::all_reduce, communicator_.size()) /
          median(times) / 1e9;

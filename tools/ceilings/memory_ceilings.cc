@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <limits>
 
 #include "base/copy.h"
@@ -104,14 +103,10 @@ class GpuCeiling final : public Ceiling {
 
 double GpuCeiling::measure(const Row& /*row*/) {
   double rate = 0;
-  try {
+  const bool measured = succeeds_on_all(communicator_, trouble_, [&] {
     if (gpu_ != nullptr) rate = 2 * gpu_->measure(GpuCopy::on_gpu, copy_bytes_) / 1e9;
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
-  const bool failed = maximum_over_ranks(communicator_, trouble_.empty() ? 0 : 1) > 0;
-  const double sum = sum_over_ranks(communicator_, rate);
-  return failed ? 0 : sum;
+  });
+  return measured ? sum_over_ranks(communicator_, rate) : 0;
 }
 
 }  // namespace

@@ -49,12 +49,7 @@ RingCeiling::RingCeiling(Communicator& communicator, const Options& options, Ope
       lost_(lost) {}
 
 bool RingCeiling::together(const std::function<void()>& step) {
-  try {
-    step();
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
-  const bool fine = maximum_over_ranks(communicator_, trouble_.empty() ? 0 : 1) == 0;
+  const bool fine = succeeds_on_all(communicator_, trouble_, step);
   usable_ = usable_ && fine;
   if (!fine && trouble_.empty())
     trouble_ = "another rank could not connect to its neighbours: see its message";

@@ -4,7 +4,9 @@
 #include <rondo/communicator.h>
 
 #include <cstdint>
+#include <exception>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -20,6 +22,18 @@ inline void maximum_over_ranks(Communicator& communicator, std::span<double> val
 inline double maximum_over_ranks(Communicator& communicator, double value) {
   maximum_over_ranks(communicator, std::span(&value, 1));
   return value;
+}
+
+// Does a step of its own on each rank. Returns whether it has succeeded on all of them; where it
+// failed, `trouble` says why.
+template <class Step>
+bool succeeds_on_all(Communicator& communicator, std::string& trouble, Step step) {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    trouble = error.what();
+  }
+  return maximum_over_ranks(communicator, trouble.empty() ? 0 : 1) == 0;
 }
 
 // The values of all ranks, by rank.
