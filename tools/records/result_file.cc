@@ -51,6 +51,19 @@ std::string beside(const std::string& path) {
   return fmt::format("{}.{}.part", path, ::getpid());
 }
 
+// Appends to the standard output, or to a file that stays open until the end, because a reader of a
+// pipe takes a close for the end. The first text truncates the file.
+void append(const std::string& path, base::FileDescriptor& file, std::string_view text) {
+  if (path == "-") {
+    print_text(text);
+    return flush_output();
+  }
+  if (!file)
+    file = base::FileDescriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC | O_APPEND));
+  if (!file) fail("cannot write " + path);
+  write_all(file, text, path);
+}
+
 base::FileDescriptor make_beside(const std::string& path) {
   const std::string name = beside(path);
   ::unlink(name.c_str());
@@ -112,22 +125,11 @@ void ResultFile::replace(std::string_view text, std::string_view end) const {
     fail(fmt::format("the results are in {}, which cannot be renamed to {}", name, path_));
 }
 
-void ResultFile::append(std::string_view text) {
-  if (path_ == "-") {
-    print_text(text);
-    return flush_output();
-  }
-  // Stays open until the end, because a reader of a pipe takes a close for the end.
-  if (!file_) file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC));
-  if (!file_) fail("cannot write " + path_);
-  write_all(file_, text, path_);
-}
-
 void ResultFile::update(std::string_view text, std::string_view end, bool last) {
   if (replaced_) return replace(text, end);
-  append(text.substr(written_));
+  append(path_, file_, text.substr(written_));
   written_ = text.size();
-  if (last) append(end);
+  if (last) append(path_, file_, end);
 }
 
 void write_report(std::string_view flag, const std::string& path, std::string_view text) {
@@ -137,29 +139,16 @@ void write_report(std::string_view flag, const std::string& path, std::string_vi
 LineFile::LineFile(std::string_view flag, const std::string& path)
     : path_(is_standard_output(path) ? "-" : path) {
   if (path_ == "-") return;
-  // A reader of a pipe takes a close for the end, so add() opens it once.
+  // A reader of a pipe takes the close of this attempt for the end.
   if (const auto found = look(path_);
       found && S_ISFIFO(found->st_mode) && ::access(path_.c_str(), W_OK) == 0)
     return;
-  file_ =
-      base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!file_) refuse(flag, path, errno);
+  if (!base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)))
+    refuse(flag, path, errno);
 }
 
 void LineFile::add(std::string_view line) {
-  const std::string text = fmt::format("{}\n", line);
-  if (path_ == "-") {
-    print_text(text);
-    return flush_output();
-  }
-  if (!file_) file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file_) fail("cannot write " + path_);
-  struct stat found {};
-  if (!begun_ && ::fstat(file_.get(), &found) == 0 && S_ISREG(found.st_mode) &&
-      ::ftruncate(file_.get(), 0) != 0)
-    fail("cannot truncate " + path_);
-  begun_ = true;
-  write_all(file_, text, path_);
+  append(path_, file_, fmt::format("{}\n", line));
 }
 
 }  // namespace rondo::tools

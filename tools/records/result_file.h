@@ -30,7 +30,6 @@ class ResultFile {
 
  private:
   void replace(std::string_view text, std::string_view end) const;
-  void append(std::string_view text);
 
   std::string path_;
   bool replaced_ = false;  // false: it grows in place, with the two members below
@@ -55,7 +54,6 @@ class LineFile {
  private:
   const std::string path_;
   base::FileDescriptor file_;
-  bool begun_ = false;
 };
 
 }  // namespace rondo::tools
