@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -61,15 +62,34 @@ std::string latency_half(const Times& latency) {
                      short_number(latency.p50_us), short_number(latency.p99_us));
 }
 
-// Says why a row may exceed its ceiling.
-std::string_view explain_excess(CeilingOf ceiling_of) {
-  if (ceiling_of == CeilingOf::cores)
-    return "Rondo found a better way, or the machine was faster during the row";
-  if (ceiling_of == CeilingOf::memcpy)
-    return "ranks loaded from a cache that they share, or the machine was faster during the row";
-  if (ceiling_of == CeilingOf::gpu)
-    return "the data was in a cache of the GPU, or the GPU was faster during the row";
-  return "the machine was faster during the row than before and after it";
+// What %ceil means for each kind of ceiling, and why a row may exceed it.
+struct CeilingWords {
+  std::string_view meaning, excess;
+};
+constexpr std::string_view faster_meanwhile =
+    "the machine was faster during the row than before and after it";
+constexpr std::array<CeilingWords, 6> words_of_ceilings{
+    {{},
+     {"busbw in percent of what plain TCP sockets reach over the same links at once; measured\n"
+      "#   before and after each row, the better of both",
+      faster_meanwhile},
+     {"what the operation must load and store (rondo bench --help) over p50, in percent of what "
+      "all ranks\n#   reach when they memcpy as much at once; measured before and after each row, "
+      "the better of both",
+      "ranks loaded from a cache that they share, or the machine was faster during the row"},
+     {"busbw in percent of what an all-reduce reaches that does nothing but bring data from core "
+      "to\n#   core and sum it; measured before and after each row, the better of both",
+      "Rondo found a better way, or the machine was faster during the row"},
+     {"busbw in percent of what the RDMA devices of these ranks write at once without Rondo; "
+      "measured\n#   before and after each row, the better of both",
+      faster_meanwhile},
+     {"what the operation must load and store (rondo bench --help) over p50, in percent of what "
+      "copies of\n#   {} within the GPUs reach; measured before and after each row, the better of "
+      "both",
+      "the data was in a cache of the GPU, or the GPU was faster during the row"}}};
+
+const CeilingWords& words_of(CeilingOf ceiling_of) {
+  return words_of_ceilings[static_cast<std::size_t>(ceiling_of)];
 }
 
 // Rows above their ceiling say nothing of how near the others came, so they are counted apart.
@@ -106,7 +126,7 @@ void print_ceilings(const std::vector<Row>& rows) {
                                      sum / static_cast<double>(count - above), best));
   if (above > 0)
     print("# Above 100 %ceil      : {} of {}, up to {:.2f} times the ceiling:\n#   {}\n", above,
-          count, beyond / 100, explain_excess(exceeded));
+          count, beyond / 100, words_of(exceeded).excess);
 }
 
 // Prints the meaning of times where it depends on the operation.
@@ -156,30 +176,10 @@ void explain_times(const Setting& setting, Form form, const Operation& operation
 }
 
 void explain_ceiling(const Setting& setting, CeilingOf ceiling_of) {
-  if (ceiling_of == CeilingOf::cores)
-    print(
-        "# %ceil: busbw in percent of what an all-reduce reaches that does nothing but bring data "
-        "from core to\n#   core and sum it; measured before and after each row, the better of "
-        "both\n");
-  else if (ceiling_of == CeilingOf::memcpy)
-    print(
-        "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
-        "of what all ranks\n#   reach when they memcpy as much at once; measured before and after "
-        "each row, the better of both\n");
-  else if (ceiling_of == CeilingOf::gpu)
-    print(
-        "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
-        "of what copies of\n#   {} within the GPUs reach; measured before and after each row, the "
-        "better of both\n",
-        base::describe_bytes(setting.gpu->copy_bytes()));
-  else if (ceiling_of == CeilingOf::sockets)
-    print(
-        "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "
-        "measured\n#   before and after each row, the better of both\n");
-  else if (ceiling_of == CeilingOf::device)
-    print(
-        "# %ceil: busbw in percent of what the RDMA devices of these ranks write at once without "
-        "Rondo; measured\n#   before and after each row, the better of both\n");
+  if (ceiling_of == CeilingOf::none) return;
+  const std::size_t copied = setting.gpu != nullptr ? setting.gpu->copy_bytes() : 0;
+  print("# %ceil: {}\n",
+        fmt::format(fmt::runtime(words_of(ceiling_of).meaning), base::describe_bytes(copied)));
 }
 
 // The lines above one half of the table.
