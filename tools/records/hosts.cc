@@ -10,7 +10,9 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "tools/records/read.h"
 #include "tools/shared/agree.h"
+#include "tools/shared/text.h"
 
 namespace rondo::tools {
 namespace {
@@ -34,32 +36,21 @@ int speed_of(const std::string& interface) {
   return file >> mbit && mbit > 0 ? mbit : 0;
 }
 
-std::string text_of(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_string()) return {};
-  return base::printable(found->get<std::string>().substr(0, most_text));
-}
-
-std::uint64_t number_of(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
-}
-
-HostRecord read(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+// Another rank may send anything: a description that is none has no name.
+HostRecord host_from(std::string_view text) {
   HostRecord host;
-  if (!json.is_object()) return host;
-  host.name = text_of(json, "name");
-  host.kernel = text_of(json, "kernel");
-  host.processor = text_of(json, "processor");
-  host.cores = static_cast<unsigned>(number_of(json, "cores"));
-  host.memory_bytes = number_of(json, "memory_bytes");
-  const auto interfaces = json.find("interfaces");
-  if (interfaces == json.end() || !interfaces->is_array()) return host;
-  for (const Json& interface : *interfaces)
-    if (interface.is_object() && host.interfaces.size() < most_interfaces)
-      host.interfaces.push_back({text_of(interface, "name"), text_of(interface, "address"),
-                                 static_cast<int>(number_of(interface, "mbit"))});
+  try {
+    host = parse_host(std::string(text));
+  } catch (const UsageError&) {
+    return {};
+  }
+  for (std::string* const one : {&host.name, &host.kernel, &host.processor})
+    *one = base::printable(one->substr(0, most_text));
+  host.interfaces.resize(std::min(host.interfaces.size(), most_interfaces));
+  for (InterfaceRecord& interface : host.interfaces)
+    for (std::string* const one : {&interface.name, &interface.address})
+      *one = base::printable(one->substr(0, most_text));
+  host.ranks.clear();
   return host;
 }
 
@@ -117,7 +108,7 @@ std::vector<HostRecord> gather_hosts(Communicator& communicator, const HostRecor
   for (std::size_t rank = 0, at = 0; rank < size; at += counts[rank], ++rank) {
     if (leaders[rank] == rank) {
       place[rank] = hosts.size();
-      hosts.push_back(read(std::string_view(all).substr(at, counts[rank])));
+      hosts.push_back(host_from(std::string_view(all).substr(at, counts[rank])));
     }
     const std::size_t leading = leaders[rank] <= rank ? leaders[rank] : rank;
     if (!hosts.empty())

@@ -336,6 +336,12 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
+HostRecord parse_host(const std::string& text) {
+  const std::string path = "the description of a host";
+  const Tree tree = parse(path, text);
+  return host_of(Members(path, "it", tree));
+}
+
 Record parse_record(const std::string& path, std::string text) {
   Record record;
   record.path = path;

@@ -74,6 +74,9 @@ struct Record {
   std::string error;  // why it is not complete
 };
 
+// Reads a host of a record alone, as json_of() has written it. Throws UsageError.
+HostRecord parse_host(const std::string& text);
+
 // "2026-11-27T14:03:03Z, rondo 0.1.0, 4 ranks over shm on one, two"
 std::string describe(const Record& record);
 
