@@ -146,42 +146,30 @@ class Bench(unittest.TestCase):
             self.assertEqual({row["algorithm"] for row in record["results"]}, {"direct"})
             self.assertEqual({row["wrong"] for row in record["results"]}, {0})
 
-    def test_messages_in_one_direction(self):
+    def test_messages(self):
         small = "leaks=fail,gpus=2,memory_mib=256"
-        for transport, memory, more in drawn_of((("shm", ["--allocate"], []), ("tcp", [], []), ("shm", [], ["--no-ceiling"]))):
-            with self.subTest(transport=transport, memory=memory, more=more):
-                result = self.bench("sendrecv", "--one-way", "--window", 3, "--device", "cuda", "-b", 12, "-e", "120000", "-f", 100,
-                                    "--transport", transport, *memory, *more, *QUICK, "--json", "-", settings=small)
-                document = json.loads(result.stdout)
-                self.assertEqual((document["operations"], document["ranks"]), (["sendrecv_one_way"], 2))
-                self.assertEqual((document["device"], document["staging"]), ("cuda", "pinned host memory"))
-                self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
-                for row in document["results"]:
-                    self.assertEqual((row["wrong"], row["algorithm"], row["window"]), (0, "messages", 3))
-                    self.assertGreater(row["latency_p50_us"], 0)
-                    self.assertEqual(row["ceiling_of"], "none" if more else "gpu")
-                    if not more:
-                        # One rank loads the message and the other one stores it.
-                        percent = 100 * 2 * row["bytes"] / row["p50_us"] / 1e3 / row["ceiling"]
-                        self.assertAlmostEqual(row["ceiling_percent"], percent, delta=0.001 + 0.01 * percent)
-
-    def test_messages_of_pairs(self):
-        small = "leaks=fail,gpus=2,memory_mib=256"
-        cases = (("latency", 2, "shm", ["--allocate"], 0), ("bandwidth", 2, "tcp", [], 1), ("bibandwidth", 2, "shm", [], 2),
-                 ("bibandwidth", 2, "tcp", ["--allocate"], 2), ("rate", 4, "shm", [], 2))
-        for operation, ranks, transport, memory, streams in drawn_of(cases, 2):
-            with self.subTest(operation=operation, transport=transport, memory=memory):
+        one_way = ["sendrecv", "--one-way"]
+        # The last number: messages that pass in the time of one; 0: a latency, which has no ceiling.
+        cases = ((one_way, 2, "shm", ["--allocate"], 1), (one_way, 2, "tcp", [], 1), (one_way, 2, "shm", ["--no-ceiling"], 1),
+                 (["latency"], 2, "shm", ["--allocate"], 0), (["bandwidth"], 2, "tcp", [], 1), (["bibandwidth"], 2, "shm", [], 2),
+                 (["bibandwidth"], 2, "tcp", ["--allocate"], 2), (["rate"], 4, "shm", [], 2))
+        for operation, ranks, transport, more, streams in drawn_of(cases, 3):
+            with self.subTest(operation=operation, transport=transport, more=more):
                 window = ["--window", 3] if streams else []
-                result = self.bench(operation, *window, "--device", "cuda", "--ranks", ranks, "--sizes", "12,1200,120000",
-                                    "--transport", transport, *memory, *QUICK, "--json", "-", settings=small)
+                result = self.bench(*operation, *window, "--device", "cuda", "--ranks", ranks, "--sizes", "12,1200,120000",
+                                    "--transport", transport, *more, *QUICK, "--json", "-", settings=small)
                 document = json.loads(result.stdout)
+                self.assertEqual((document["operations"], document["ranks"]), (["_".join(operation).replace("--one-way", "one_way")], ranks))
                 self.assertEqual((document["device"], document["staging"]), ("cuda", "pinned host memory"))
                 self.assertEqual([row["bytes"] for row in document["results"]], [12, 1200, 120000])
+                has_ceiling = streams > 0 and "--no-ceiling" not in more
                 for row in document["results"]:
-                    self.assertEqual((row["operation"], row["wrong"], row["algorithm"]), (operation, 0, "messages"))
+                    self.assertEqual((row["wrong"], row["algorithm"], row.get("window", 1)), (0, "messages", 3 if streams else 1))
                     self.assertGreater(row["p50_us"], 0)
-                    self.assertEqual(row["ceiling_of"], "gpu" if streams else "none")
-                    if streams:
+                    self.assertGreater(row.get("latency_p50_us", 0 if operation == one_way else 1), 0)
+                    self.assertEqual(row["ceiling_of"], "gpu" if has_ceiling else "none")
+                    if has_ceiling:
+                        # One rank loads a message and the other one stores it.
                         percent = 100 * streams * 2 * row["bytes"] / row["p50_us"] / 1e3 / row["ceiling"]
                         self.assertAlmostEqual(row["ceiling_percent"], percent, delta=0.001 + 0.01 * percent)
 

@@ -31,13 +31,13 @@ class Mpirun(unittest.TestCase):
 
     def check_bench(self, name):
         for ranks in 2, 4:
-            for operation, more in ("all_reduce", ["-f", "512"]), ("all_gather", ["-f", "2048"]), ("sendrecv", ["-f", "2048"]):
+            for operation, transport, factor in ("all_reduce", "tcp", 512), ("all_gather", "shm", 2048), ("sendrecv", "tcp", 2048):
                 with self.subTest(ranks=ranks, operation=operation):
-                    result = self.run_under(name, ranks, "bench", operation, "--transport", "tcp", "-b", 64, "-e", "1M", *more, *QUICK)
+                    result = self.run_under(name, ranks, "bench", operation, "--transport", transport, "-b", 64, "-e", "1M", "-f", factor, *QUICK)
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                     # Only one table, not one for each rank: the ranks have joined.
                     self.assertEqual(result.stdout.count("# rondo "), 1, result.stdout)
-                    self.assertIn(f": {operation} over tcp, {ranks} ranks, ", result.stdout)
+                    self.assertIn(f": {operation} over {transport}, {ranks} ranks, ", result.stdout)
                     self.assertIn("# Wrong elements       : 0 OK", result.stdout)
                     self.assertGreaterEqual(len(rows(result.stdout)), 2)
 
