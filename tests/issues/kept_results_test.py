@@ -16,7 +16,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))
-from program import COLUMNS, QUICK, RONDO, clean_environment, main, rondo, rows  # noqa: E402
+from program import COLUMNS, QUICK, RONDO, clean_environment, main, ranks_of, rondo, rows  # noqa: E402
 
 SHORT = ["bench", "--ranks", "2", "-b", "8", "-e", "8", *QUICK]
 
@@ -59,16 +59,14 @@ class KeptResults(unittest.TestCase):
 
     def test_a_rank_dies(self):
         process = self.started()
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(children[1]), signal.SIGKILL)
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 128 + 9)
         self.check_kept("rank 1")
 
     def test_everything_is_killed(self):
         process = self.started()
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        handles = [os.pidfd_open(int(child)) for child in children]
+        handles = [os.pidfd_open(rank) for rank in ranks_of(process)]
         process.kill()
         process.wait(timeout=60)
         for handle in handles:  # the ranks die with it; until then rank 0 may be writing

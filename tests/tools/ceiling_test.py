@@ -3,7 +3,6 @@
 Usage: ceiling_test.py PATH_OF_RONDO"""
 
 import os
-import pathlib
 import re
 import resource
 import shutil
@@ -12,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from program import FEW_CASES, BenchTest, cells, clean_environment, drawn_of, main, rows
+from program import FEW_CASES, BenchTest, cells, clean_environment, drawn_of, main, ranks_of, rows
 
 
 class Ceiling(BenchTest):
@@ -21,7 +20,7 @@ class Ceiling(BenchTest):
         while not (line := process.stdout.readline()).startswith("#       (B)"):
             self.assertNotEqual(line, "", process.poll())
         self.assertIn("cores", line)
-        return list(map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+        return ranks_of(process)
 
     def test_a_killed_rank_ends_the_others(self):
         """Six times, at other moments of the first ceiling, which takes more than a second."""

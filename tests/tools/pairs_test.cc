@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,6 +116,23 @@ void check_rounds(const std::vector<End>& ends, const std::vector<Round>& rounds
     }
   }
   CHECK(met.size() == ends.size() * (ends.size() - 1) / 2);
+}
+
+// A survey of all pairs, each measured once. values_of: what a pair has.
+template <class Function>
+Survey survey_of(std::span<const End> ends, const Thresholds& thresholds, Function values_of) {
+  Survey survey(ends, thresholds);
+  for (const Round& round : rounds_of(ends))
+    for (const Pair& pair : round) survey.add(pair, values_of(pair));
+  survey.fix_scales();
+  return survey;
+}
+
+Sentences sentences_of(const Survey& survey, std::span<const HostRecord> hosts) {
+  Sentences all;
+  for (const Finding& finding : survey.findings())
+    all.push_back(Words(hosts, survey.ends(), false).sentence(finding));
+  return all;
 }
 
 }  // namespace
@@ -257,10 +275,9 @@ TEST_CASE("links between hosts and within hosts are judged apart") {
 TEST_CASE("a good measurement clears a suspect") {
   const auto records = hosts_of(4);
   const std::vector<End> ends = ends_of(records, false);
-  Survey survey(ends, {});
-  for (const Round& round : rounds_of(ends))
-    for (const Pair& pair : round)
-      survey.add(pair, {pair == Pair{0, 2} ? 110.0 : 100.0, 1, pair == Pair{1, 3} ? 0.1 : 1});
+  Survey survey = survey_of(ends, {}, [](const Pair& pair) {
+    return PairValues{pair == Pair{0, 2} ? 110.0 : 100.0, 1, pair == Pair{1, 3} ? 0.1 : 1};
+  });
   survey.add({0, 2}, {900, 0.1, 0.1});  // the better values stay
   survey.fix_scales();
   CHECK(survey.suspects() == std::vector<Pair>{{1, 3}});
@@ -287,18 +304,14 @@ TEST_CASE("a link that loses more segments than the others is named, in its dire
   const auto records = hosts_of(4);
   const std::vector<End> ends = ends_of(records, false);
   const auto findings = [&](double others, double lossy) {
-    Survey survey(ends, {});
-    for (const Round& round : rounds_of(ends))
-      for (const Pair& pair : round)
-        survey.add(pair, {100, 1, 1, pair == Pair{1, 2} ? lossy : others, others});
+    Survey survey = survey_of(ends, {}, [&](const Pair& pair) {
+      return PairValues{100, 1, 1, pair == Pair{1, 2} ? lossy : others, others};
+    });
     survey.add({1, 2}, {100, 1, 1, 99, 99});  // the better measurement counts
     survey.add({1, 2}, {100, 1, 1, std::nan(""), std::nan("")});
     survey.fix_scales();
     CHECK(survey.judgements().size() == 3);
-    Sentences all;
-    for (const Finding& finding : survey.findings())
-      all.push_back(Words(records, ends, false).sentence(finding));
-    return all;
+    return sentences_of(survey, records);
   };
   CHECK(findings(0, 1.56) == Sentences{"link b (rank 1) -> c (rank 2): 1.6 % of segments, back 0 "
                                        "% of segments, others 0 % of segments"});
@@ -311,18 +324,11 @@ TEST_CASE("what a slow host loses of a link is no finding of its own") {
   const auto records = hosts_of(4);
   const std::vector<End> ends = ends_of(records, false);
   const auto findings = [&](double rate) {
-    Survey survey(ends, {});
-    for (const Round& round : rounds_of(ends))
-      for (const Pair& pair : round) {
-        const bool slow = pair.first == 2 || pair.second == 2;
-        const double own = slow ? rate : 1;
-        survey.add(pair, {100, own, own, pair == Pair{1, 2} ? 4.0 : 0, 0});
-      }
-    survey.fix_scales();
-    Sentences all;
-    for (const Finding& finding : survey.findings())
-      all.push_back(Words(records, ends, false).sentence(finding));
-    return all;
+    const auto values_of = [&](const Pair& pair) {
+      const double own = pair.first == 2 || pair.second == 2 ? rate : 1;
+      return PairValues{100, own, own, pair == Pair{1, 2} ? 4.0 : 0, 0};
+    };
+    return sentences_of(survey_of(ends, {}, values_of), records);
   };
   CHECK(findings(0.2) ==
         Sentences{"host c (rank 2): 0.2 GB/s to and from every other host, others 1 GB/s"});
@@ -333,16 +339,13 @@ TEST_CASE("links that differ much are unsteady") {
   const auto records = hosts_of(6);
   const std::vector<End> ends = ends_of(records, false);
   const auto unsteady = [&](double least, std::size_t slow_host) {
-    Survey survey(ends, {});
     std::size_t number = 0;
-    for (const Round& round : rounds_of(ends))
-      for (const Pair& pair : round) {
-        const bool slow = pair.first == slow_host || pair.second == slow_host;
-        const double rate = slow ? 0.2 : number++ % 2 == 0 ? least : 1;
-        survey.add(pair, {100, rate, rate});
-      }
-    survey.fix_scales();
-    return survey.unsteady();
+    const auto values_of = [&](const Pair& pair) {
+      const bool slow = pair.first == slow_host || pair.second == slow_host;
+      const double rate = slow ? 0.2 : number++ % 2 == 0 ? least : 1;
+      return PairValues{100, rate, rate};
+    };
+    return survey_of(ends, {}, values_of).unsteady();
   };
   CHECK(!unsteady(1, 9));
   CHECK(!unsteady(1, 3));
@@ -354,12 +357,10 @@ TEST_CASE("what misses a threshold is measured again, too") {
   const auto records = hosts_of(4);
   const std::vector<End> ends = ends_of(records, false);
   const auto suspects = [&](const Thresholds& thresholds) {
-    Survey survey(ends, thresholds);
-    for (const Round& round : rounds_of(ends))
-      for (const Pair& pair : round)
-        survey.add(pair, {pair == Pair{0, 1} ? 110.0 : 100.0, pair == Pair{2, 3} ? 0.9 : 1.0, 1});
-    survey.fix_scales();
-    return survey.suspects();
+    const auto values_of = [](const Pair& pair) {
+      return PairValues{pair == Pair{0, 1} ? 110.0 : 100.0, pair == Pair{2, 3} ? 0.9 : 1.0, 1};
+    };
+    return survey_of(ends, thresholds, values_of).suspects();
   };
   CHECK(suspects({}).empty());
   CHECK(suspects({0.95, {}, {}}) == std::vector<Pair>{{2, 3}});

@@ -5,6 +5,7 @@ variables."""
 import atexit
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -62,6 +63,11 @@ def free_port():
                 continue
             return port
     raise OSError("none of 100 ports of 127.0.0.1 is free")
+
+
+def ranks_of(process):
+    """The process ids of the ranks that rondo bench or rondo run has started."""
+    return list(map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
 
 
 def rows(table):

@@ -10,9 +10,8 @@ import signal
 import subprocess
 import tempfile
 import time
-import unittest
 
-from program import QUICK, RONDO, BenchTest, all_cases, clean_environment, drawn_of, few_cases, heed_signals, main, rondo
+from program import QUICK, BenchTest, all_cases, clean_environment, drawn_of, few_cases, heed_signals, main, ranks_of
 
 ENDLESS = ["bench", "--ranks", "3", "--sizes", "8,1K", "-n", "1000000000", "--no-ceiling"]
 # Ranks leave within a second. The limit is wide, because test machines are busy.
@@ -35,9 +34,6 @@ class Ending(BenchTest):
             if re.search(pattern, line):
                 return
 
-    def ranks_of(self, process):
-        return list(map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
-
     def check_all_gone(self, pids):
         for pid in pids:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), pid)
@@ -47,7 +43,7 @@ class Ending(BenchTest):
         for number in drawn_of((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
             process = self.start(*ENDLESS, "--json", self.json)
             self.read_until(process, r"\(B\)")
-            ranks = self.ranks_of(process)
+            ranks = ranks_of(process)
             time.sleep(0.5)  # for some iterations
             process.send_signal(number)
             output, errors = process.communicate(timeout=LIMIT)
@@ -64,7 +60,7 @@ class Ending(BenchTest):
     def test_a_signal_to_one_rank_ends_all(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")
-        ranks = self.ranks_of(process)
+        ranks = ranks_of(process)
         os.kill(ranks[2], signal.SIGTERM)
         _, errors = process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
@@ -76,7 +72,7 @@ class Ending(BenchTest):
     def test_a_closed_pipe_ends_all_ranks(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")
-        ranks = self.ranks_of(process)
+        ranks = ranks_of(process)
         process.stdout.close()
         self.assertEqual(process.wait(timeout=LIMIT), 141)
         self.assertEqual(process.stderr.read(), "")
@@ -87,7 +83,7 @@ class Ending(BenchTest):
     def test_a_rank_that_does_not_stop_is_waited_for_less_than_a_second(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")
-        ranks = self.ranks_of(process)
+        ranks = ranks_of(process)
         os.kill(ranks[1], signal.SIGSTOP)
         time.sleep(0.2)  # the others wait for it
         begin = time.monotonic()
@@ -125,7 +121,7 @@ class Ending(BenchTest):
     def test_two_signals_at_once_lose_nothing(self):
         process = self.start(*ENDLESS, "--json", self.json)
         self.read_until(process, r"\(B\)")
-        for pid in self.ranks_of(process):
+        for pid in ranks_of(process):
             os.kill(pid, signal.SIGINT)
             os.kill(pid, signal.SIGTERM)
         process.communicate(timeout=LIMIT)
@@ -133,9 +129,8 @@ class Ending(BenchTest):
         self.assertEqual(len(json.loads(self.json.read_text())["results"]), 1)
 
     def test_an_ignored_signal_stays_ignored(self):
-        process = subprocess.Popen([RONDO, "bench", "--ranks", "2", "--sizes", "8", "--seconds", "2", "--json", str(self.json)],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
-                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process = self.started("bench", "--ranks", 2, "--sizes", 8, "--seconds", 2, "--json", self.json,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         while "(B)" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGHUP)
@@ -144,7 +139,7 @@ class Ending(BenchTest):
         self.assertTrue(json.loads(self.json.read_text())["complete"])
 
 
-class Soak(unittest.TestCase):
+class Soak(BenchTest):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -152,9 +147,7 @@ class Soak(unittest.TestCase):
         self.json, self.lines = self.folder / "out.json", self.folder / "out.jsonl"
 
     def soak(self, *arguments, status=0):
-        result = rondo("bench", "--ranks", 3, "--interval", "100ms", *arguments)
-        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
-        return result
+        return self.bench("--ranks", 3, "--interval", "100ms", *arguments, status=status)
 
     def check_summary(self, rows, summaries):
         self.assertEqual({(row["operation"], row["bytes"]) for row in rows}, {(one["operation"], one["bytes"]) for one in summaries})
@@ -192,9 +185,8 @@ class Soak(unittest.TestCase):
             self.assertLess(longest * 3600, 20e6)
 
     def test_lines_stand_at_once(self):
-        process = subprocess.Popen([RONDO, "bench", "--ranks", "2", "--sizes", "8", "--seconds", "1h", "--interval", "50ms", "--jsonl", "-"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
-                                   preexec_fn=heed_signals)
+        process = self.started("bench", "--ranks", 2, "--sizes", 8, "--seconds", "1h", "--interval", "50ms", "--jsonl", "-",
+                               preexec_fn=heed_signals)
         head = json.loads(process.stdout.readline())
         self.assertEqual(head["kind"], "soak")
         for _ in range(3):
@@ -205,16 +197,14 @@ class Soak(unittest.TestCase):
         self.assertEqual(json.loads(output.splitlines()[-1])["summary"][0]["bytes"], 8)
 
     def test_a_killed_rank_leaves_every_interval(self):
-        process = subprocess.Popen([RONDO, "bench", "--ranks", "3", "--sizes", "8", "--seconds", "1h", "--interval", "50ms",
-                                    "--jsonl", str(self.lines), "--json", str(self.json)],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        process = self.started("bench", "--ranks", 3, "--sizes", 8, "--seconds", "1h", "--interval", "50ms", "--jsonl", self.lines,
+                               "--json", self.json)
         seen = 0
         while seen < 4:
             line = process.stdout.readline()
             self.assertNotEqual(line, "")
             seen += not line.startswith("#")
-        ranks = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(ranks[1]), signal.SIGKILL)
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
         output, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 128 + 9)
         shown = seen + sum(not line.startswith("#") for line in output.splitlines())
@@ -236,11 +226,9 @@ class Soak(unittest.TestCase):
         self.assertRegex(result.stderr, r"all_reduce 64 KiB f32 sum: (\d+) of \1 intervals failed, the last with .* below --min-bandwidth 1e\+06\n")
 
 
-class Late(unittest.TestCase):
-    def rows(self, *arguments, **changes):
-        result = rondo("bench", "all_reduce", "--ranks", 3, "--sizes", "8,64K", "-n", 40, "--no-ceiling", "--json", "-", *arguments, **changes)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)["results"]
+class Late(BenchTest):
+    def rows(self, *arguments):
+        return self.document("all_reduce", "--ranks", 3, "--sizes", "8,64K", "-n", 40, "--no-ceiling", *arguments)["results"]
 
     def test_a_rank_that_sleeps_is_named(self):
         for more in drawn_of(([], ["--transport", "tcp"])):
@@ -254,8 +242,7 @@ class Late(unittest.TestCase):
                 self.assertLess(row["transfer_us"], row["p50_us"] - 10000)
 
     def test_stragglers_are_listed_in_order(self):
-        result = rondo("bench", "all_reduce,barrier", "--ranks", 3, "--sizes", "8", "-n", 20, "--no-ceiling", "--stragglers", "--delay", "2:5ms")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.bench("all_reduce,barrier", "--ranks", 3, "--sizes", 8, "-n", 20, "--no-ceiling", "--stragglers", "--delay", "2:5ms")
         table = result.stdout.split("# Stragglers")[1].splitlines()[2:]
         self.assertEqual(len(table), 3)
         self.assertEqual(table[0].split()[1], "2")
@@ -266,8 +253,7 @@ class Late(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             environments = [dict(RONDO_RANK=str(rank), RONDO_SIZE="2", RONDO_RENDEZVOUS=f"file://{folder}/meet", RONDO_HOST=f"host{rank}",
                                  RONDO_SECRET="s" * 32, RONDO_TRANSPORT="tcp", RONDO_INTERFACE="lo") for rank in range(2)]
-            processes = [subprocess.Popen([RONDO, "bench", "--sizes", "8", "--delay", "1:20ms", "--json", "-", *QUICK], text=True,
-                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(**environment))
+            processes = [self.started("bench", "--sizes", 8, "--delay", "1:20ms", "--json", "-", *QUICK, env=clean_environment(**environment))
                          for environment in environments]
             outputs = [process.communicate(timeout=60) for process in processes]
         self.assertEqual([process.returncode for process in processes], [0, 0], outputs)
