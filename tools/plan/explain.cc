@@ -15,6 +15,10 @@
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
+namespace rondo {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanLinkCosts, latency_s, seconds_per_byte, frame_s)
+}
+
 namespace rondo::tools {
 namespace {
 
@@ -45,12 +49,6 @@ std::string compare(const PlanCandidate& chosen, const PlanCandidate& other) {
   return fmt::format("{} more{}", format_seconds(more), text);
 }
 
-nlohmann::json to_json(const PlanLinkCosts& costs) {
-  return {{"latency_s", costs.latency_s},
-          {"seconds_per_byte", costs.seconds_per_byte},
-          {"frame_s", costs.frame_s}};
-}
-
 nlohmann::json to_json(const PlanQuery& query, const std::vector<PlanCandidate>& candidates) {
   nlohmann::json rows = nlohmann::json::array();
   for (const PlanCandidate& c : candidates) {
@@ -71,8 +69,8 @@ nlohmann::json to_json(const PlanQuery& query, const std::vector<PlanCandidate>&
           {"cores_per_host", query.cores_per_host},
           {"reproducible", query.reproducible},
           {"constants",
-           {{"host", to_json(query.constants.host)},
-            {"network", to_json(query.constants.network)},
+           {{"host", query.constants.host},
+            {"network", query.constants.network},
             {"reduce_seconds_per_byte", query.constants.reduce_seconds_per_byte}}},
           {"candidates", rows}};
 }

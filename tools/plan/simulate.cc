@@ -14,6 +14,19 @@
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
+// In JSON these have the names of their fields.
+namespace rondo {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Simulation, algorithm, segment_bytes, depth, segments, seconds,
+                                   predicted_seconds, first_done_seconds, last_rank, critical_rank,
+                                   critical_seconds, frames, bytes, link_bytes, busiest_link_bytes,
+                                   busiest_host, busiest_link_share, mean_link_share,
+                                   busiest_rank_share, mean_rank_share, stragglers, one_host)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulatedHosts, hosts, ranks_per_host, link_latency_s,
+                                   link_bytes_per_s, link_burst_bytes, host_latency_s,
+                                   host_bytes_per_s, frame_s, byte_s, reduce_bytes_per_s,
+                                   cores_per_host)
+}  // namespace rondo
+
 namespace rondo::tools {
 namespace {
 
@@ -134,57 +147,25 @@ void print_table(const SimulationQuery& query, const std::vector<Simulated>& row
 
 nlohmann::json to_json(const Simulated& row) {
   if (!row.problem.empty()) return {{"algorithm", row.algorithm}, {"problem", row.problem}};
-  const Simulation& s = row.result;
-  return {{"algorithm", s.algorithm},
-          {"segment_bytes", s.segment_bytes},
-          {"depth", s.depth},
-          {"segments", s.segments},
-          {"seconds", s.seconds},
-          {"predicted_seconds", s.predicted_seconds},
-          {"first_done_seconds", s.first_done_seconds},
-          {"last_rank", s.last_rank},
-          {"critical_rank", s.critical_rank},
-          {"critical_seconds", s.critical_seconds},
-          {"frames", s.frames},
-          {"bytes", s.bytes},
-          {"link_bytes", s.link_bytes},
-          {"busiest_link_bytes", s.busiest_link_bytes},
-          {"busiest_host", s.busiest_host},
-          {"busiest_link_share", s.busiest_link_share},
-          {"mean_link_share", s.mean_link_share},
-          {"busiest_rank_share", s.busiest_rank_share},
-          {"mean_rank_share", s.mean_rank_share},
-          {"stragglers", s.stragglers},
-          {"one_host", s.one_host}};
+  return row.result;
 }
 
 nlohmann::json to_json(const SimulationQuery& query, const std::vector<Simulated>& rows) {
-  const SimulatedHosts& h = query.hosts;
   const SimulatedStragglers& s = query.stragglers;
-  nlohmann::json results = nlohmann::json::array();
+  nlohmann::json json = query.hosts, results = nlohmann::json::array();
   for (const Simulated& row : rows) results.push_back(to_json(row));
-  return {{"operation", name_of(query.operation)},
-          {"bytes", query.bytes},
-          {"root", query.root},
-          {"hosts", h.hosts},
-          {"ranks_per_host", h.ranks_per_host},
-          {"placement", h.in_turns ? "turns" : "blocks"},
-          {"link_latency_s", h.link_latency_s},
-          {"link_bytes_per_s", h.link_bytes_per_s},
-          {"link_burst_bytes", h.link_burst_bytes},
-          {"host_latency_s", h.host_latency_s},
-          {"host_bytes_per_s", h.host_bytes_per_s},
-          {"frame_s", h.frame_s},
-          {"byte_s", h.byte_s},
-          {"reduce_bytes_per_s", h.reduce_bytes_per_s},
-          {"cores_per_host", h.cores_per_host},
-          {"shared_cores", h.cores},
-          {"straggler_count", s.count},
-          {"straggler_hosts", s.hosts},
-          {"straggler_factor", s.factor},
-          {"straggler_delay_s", s.delay_s},
-          {"seed", s.seed},
-          {"results", results}};
+  json.update({{"operation", name_of(query.operation)},
+               {"bytes", query.bytes},
+               {"root", query.root},
+               {"placement", query.hosts.in_turns ? "turns" : "blocks"},
+               {"shared_cores", query.hosts.cores},
+               {"straggler_count", s.count},
+               {"straggler_hosts", s.hosts},
+               {"straggler_factor", s.factor},
+               {"straggler_delay_s", s.delay_s},
+               {"seed", s.seed},
+               {"results", results}});
+  return json;
 }
 
 }  // namespace
