@@ -68,6 +68,20 @@ int read_root(const std::string& text) {
   return text == "all" ? -1 : parse_int("--root", text, 0, std::numeric_limits<int>::max());
 }
 
+// Most numbers and texts go into one member of the options or of their conditions.
+template <auto Member, std::uint64_t first, std::uint64_t last>
+void set_number(Name name, Text text, BenchOptions& options) {
+  options.conditions.*Member = parse_number(name, text, first, last);
+}
+template <auto Member>
+void set_text(Name, Text text, BenchOptions& options) {
+  options.*Member = text;
+}
+template <auto Member>
+void set_on(Name, Text, BenchOptions& options) {
+  options.*Member = true;
+}
+
 constexpr const char *one_size = "pairs has one size, the largest of --sizes",
                      *own_time = "pairs measures for --pair-time",
                      *host_only = "pairs sends host memory only",
@@ -88,9 +102,7 @@ constexpr Flag flags_of_bench[] = {
     {"--window", "COUNT", Suits::all,
      "With --one-way, bandwidth, bibandwidth and rate: messages of an iteration, which are all "
      "under way at once, 1 to 65536 (default 64); with pairs: messages under way (default 4)",
-     [](Name name, Text text, BenchOptions& options) {
-       options.conditions.window = parse_number(name, text, 1, most_window);
-     }},
+     set_number<&Conditions::window, 1, most_window>},
     {"--sizes", "LIST", Suits::all, "These sizes, instead of a range: 8,64K,1M"},
     {"-b,--minbytes", "SIZE", Suits::rows,
      "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8; latency also has a row "
@@ -107,22 +119,13 @@ constexpr Flag flags_of_bench[] = {
      nullptr, one_size},
     {"-n,--iters", "COUNT", Suits::rows,
      "Timed iterations (default: as many as fit into a second, at least 10, at most 200)",
-     [](Name name, Text text, BenchOptions& options) {
-       options.conditions.iterations = parse_number(name, text, 1, 1'000'000'000);
-     },
-     own_time},
+     set_number<&Conditions::iterations, 1, 1'000'000'000>, own_time},
     {"-w,--warmup_iters", "COUNT", Suits::rows, "Untimed iterations before those (default 2)",
-     [](Name name, Text text, BenchOptions& options) {
-       options.conditions.warmups = parse_number(name, text, 0, 1'000'000);
-     },
-     own_time},
+     set_number<&Conditions::warmups, 0, 1'000'000>, own_time},
     {"-m,--agg_iters", "COUNT", Suits::rows,
      "Calls of one iteration: all are started, then waited for; times are those of one call "
      "(default 1)",
-     [](Name name, Text text, BenchOptions& options) {
-       options.conditions.in_a_row = parse_number(name, text, 1, 100'000);
-     },
-     "pairs has --window messages under way"},
+     set_number<&Conditions::in_a_row, 1, 100'000>, "pairs has --window messages under way"},
     {"-c,--check", "NUMBER", Suits::rows,
      "Check every result of the timed iterations; 0 switches the check off (default 1)",
      [](Name name, Text text, BenchOptions& options) {
@@ -174,14 +177,13 @@ constexpr Flag flags_of_bench[] = {
     {"-J,--json,--output_file", "FILE", Suits::all,
      "Write the results to this file as JSON, after each size; - is the standard output, without "
      "the table",
-     [](Name, Text text, BenchOptions& options) { options.json = text; }},
+     set_text<&BenchOptions::json>},
     {"--csv", "FILE", Suits::all, "Write the results to this file as CSV, in the same way",
-     [](Name, Text text, BenchOptions& options) { options.csv = text; }},
+     set_text<&BenchOptions::csv>},
     {"--write-constants", "FILE", Suits::rows,
      "Measure the costs of the links, and write the planner's constants to this file, for "
      "RONDO_CONSTANTS; - is the standard output",
-     [](Name, Text text, BenchOptions& options) { options.constants = text; },
-     "pairs measures no planner's constants"},
+     set_text<&BenchOptions::constants>, "pairs measures no planner's constants"},
     {"--min-bandwidth", "RATE", Suits::all,
      "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
      "not for barrier and latency",
@@ -226,7 +228,7 @@ constexpr Flag flags_of_bench[] = {
     {"--jsonl", "FILE", Suits::soak,
      "With --seconds: write each interval to this file as a line of JSON at once; - is the "
      "standard output, without the table",
-     [](Name, Text text, BenchOptions& options) { options.jsonl = text; }, no_intervals},
+     set_text<&BenchOptions::jsonl>, no_intervals},
     {"--metrics", "FILE", Suits::all,
      "Write counters for Prometheus to this file, as RONDO_METRICS does: FOLDER/rondo.prom; each "
      "rank has its own (rondo.0.prom)",
@@ -237,15 +239,14 @@ constexpr Flag flags_of_bench[] = {
      "pairs has no calls to delay"},
     {"--stragglers", nullptr, Suits::rows,
      "At the end, list the ranks in the order in which they were late",
-     [](Name, Text, BenchOptions& options) { options.stragglers = true; },
-     "pairs names hosts and links instead"},
+     set_on<&BenchOptions::stragglers>, "pairs names hosts and links instead"},
     {"--wide", nullptr, Suits::rows,
      "One line for each size, with out-of-place and in-place side by side as nccl-tests prints "
      "them, and more columns",
-     [](Name, Text, BenchOptions& options) { options.wide = true; }, "pairs prints matrices"},
+     set_on<&BenchOptions::wide>, "pairs prints matrices"},
     {"--quiet", nullptr, Suits::all,
      "Print no table and no progress, only what is wrong, on the standard error",
-     [](Name, Text, BenchOptions& options) { options.quiet = true; }},
+     set_on<&BenchOptions::quiet>},
     {"-T,--deadline,--timeout", "SECONDS", Suits::all, "Seconds for one operation (default 300)",
      [](Name name, Text text, BenchOptions& options) {
        options.connect.deadline =

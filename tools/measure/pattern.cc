@@ -5,6 +5,7 @@
 #include "tools/measure/pattern.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -19,21 +20,10 @@ struct Format {
   int exponent_bits, mantissa_bits;
 };
 
+// Floating-point types only, which are the first ones.
 Format format_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return {11, 52};
-    case DType::f32:
-      return {8, 23};
-    case DType::f16:
-      return {5, 10};
-    case DType::bf16:
-      return {8, 7};
-    case DType::f8e4m3:
-      return {4, 3};
-    default:
-      return {5, 2};
-  }
+  constexpr std::array<Format, 6> formats{{{11, 52}, {8, 23}, {5, 10}, {8, 7}, {4, 3}, {5, 2}}};
+  return formats[static_cast<std::size_t>(type)];
 }
 
 // Mixes all bits of its arguments. Odd multiples keep their sums apart.

@@ -49,16 +49,7 @@ bool is_allowed(std::uint32_t code) {
 }
 
 std::string_view entity_of(std::uint32_t code) {
-  switch (code) {
-    case '&':
-      return "&amp;";
-    case '<':
-      return "&lt;";
-    case '>':
-      return "&gt;";
-    default:
-      return {};
-  }
+  return code == '&' ? "&amp;" : code == '<' ? "&lt;" : code == '>' ? "&gt;" : "";
 }
 
 std::string points_of(std::span<const Place> places) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -49,21 +50,9 @@ std::string short_value(double value) {
 }
 
 std::string_view word_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::same:
-      return "same";
-    case Verdict::better:
-      return "better";
-    case Verdict::worse:
-      return "worse";
-    case Verdict::failed:
-      return "FAILED";
-    case Verdict::wrong:
-      return "WRONG";
-    case Verdict::unknown:
-      break;
-  }
-  return "-";
+  constexpr std::array<std::string_view, 6> words{"same",   "better", "worse",
+                                                  "FAILED", "WRONG",  "-"};
+  return words[static_cast<std::size_t>(verdict)];
 }
 
 std::string noise_of(const SideOfRow& side) {
