@@ -8,9 +8,9 @@
 #include <array>
 #include <cstddef>
 #include <mutex>
-#include <numeric>
 #include <vector>
 
+#include "base/edit_distance.h"
 #include "base/log.h"
 #include "lib/settings/environment.h"
 #include "lib/settings/settings.h"
@@ -33,25 +33,6 @@ std::vector<std::string_view> all_variables() {
   std::vector<std::string_view> names = variables_of_settings();
   names.insert(names.end(), others.begin(), others.end());
   return names;
-}
-
-// How many letters to insert, leave out, change or swap with a neighbour (Damerau's distance,
-// restricted form).
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  std::iota(last.begin(), last.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] =
-          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    before.swap(last);
-    last.swap(row);
-  }
-  return last[b.size()];
 }
 
 void warn_about_all() {
@@ -81,7 +62,7 @@ std::string nearest_variable(std::string_view name) {
   // With more than three changes, or more changes than half of its letters, it is another word.
   std::size_t least = 4;
   for (const std::string_view one : all_variables())
-    if (const std::size_t changes = distance(name, one);
+    if (const std::size_t changes = base::edit_distance(name, one);
         changes < least && 2 * changes <= one.size() - prefix.size()) {
       least = changes;
       best = one;

@@ -7,10 +7,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "base/edit_distance.h"
 #include "base/text.h"
 
 namespace rondo::tools {
@@ -24,24 +24,6 @@ int power_of_suffix(std::string_view suffix) {
   const std::string_view rest = suffix.substr(1);
   const bool known = rest.empty() || rest == "B" || rest == "b" || rest == "iB" || rest == "ib";
   return at == std::string_view::npos || !known ? -1 : static_cast<int>(at) + 1;
-}
-
-// Optimal string alignment distance: how many letters to insert, leave out, replace or swap with
-// their neighbour.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
-  std::iota(last.begin(), last.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] =
-          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    before = std::exchange(last, row);
-  }
-  return last[b.size()];
 }
 
 using Unit = std::pair<std::string_view, double>;
@@ -122,7 +104,8 @@ std::string suggest(std::string_view word, const std::vector<std::string>& names
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string_view nearest;
   for (const std::string& name : names)
-    if (const std::size_t here = distance(word, name); here < best) best = here, nearest = name;
+    if (const std::size_t here = base::edit_distance(word, name); here < best)
+      best = here, nearest = name;
   // A name is not similar when every letter would change.
   if (nearest.empty() || best >= std::min(word.size(), nearest.size())) return {};
   return fmt::format("; did you mean {}?", nearest);
