@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/mix.h"
+#include "base/process.h"
 #include "base/shared_memory.h"
 #include "tools/ceilings/bare_all_reduce.h"
 #include "tools/ceilings/ceiling.h"
@@ -38,15 +39,9 @@ constexpr std::chrono::milliseconds between_looks{20};
 constexpr double wanted_seconds = 0.1;
 constexpr int fewest_calls = 5, most_calls = 200;
 
-[[noreturn]] void fail_core(const std::string& what) {
-  throw std::runtime_error(fmt::format("{}: {}", what, std::generic_category().message(errno)));
-}
-
 // Two processes with the same number here use the same PIDs.
 std::uint64_t pid_namespace() {
-  struct stat status {};
-  if (::stat("/proc/self/ns/pid", &status) != 0) fail_core("/proc/self/ns/pid");
-  return status.st_ino;
+  return base::hash_text(base::process_namespace());
 }
 
 // Also true for a process that its parent has not waited for yet. False where the system is too old
@@ -153,7 +148,7 @@ void CoreCeiling::open(const Introduction& first) {
     throw std::runtime_error("this rank and rank 0 are in different PID namespaces");
   const std::string path = fmt::format("/proc/{}/fd/{}", first.process, first.file);
   const base::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-  if (!file) fail_core(path + " of rank 0");
+  if (!file) throw std::system_error(errno, std::generic_category(), path + " of rank 0");
   const std::size_t bytes = page_bytes + BareAllReduce::memory_bytes(communicator_.size());
   if (const std::string defect = base::defect_of_memory(file.get(), bytes); !defect.empty())
     throw std::runtime_error(fmt::format("{} is not the memory of rank 0: {}", path, defect));
