@@ -13,8 +13,7 @@ using rondo::testing::expect;
 using rondo::testing::Over;
 using rondo::testing::run_communicators;
 using rondo::testing::Setup;
-using rondo::tools::make_core_ceiling;
-using rondo::tools::Row;
+using namespace rondo::tools;
 
 TEST_CASE("all ranks get the same ceiling of the way between cores, for any size") {
   for (const int size : {2, 3}) {

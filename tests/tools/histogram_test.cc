@@ -6,8 +6,7 @@
 
 #include "catch.h"
 
-using rondo::tools::drift_percent_per_hour;
-using rondo::tools::Histogram;
+using namespace rondo::tools;
 
 TEST_CASE("percentiles of a histogram are right to one percent") {
   Histogram times;

@@ -15,11 +15,7 @@ using rondo::Communicator;
 using rondo::testing::expect;
 using rondo::testing::run_communicators;
 using rondo::testing::Setup;
-using rondo::tools::Arrivals;
-using rondo::tools::Clocks;
-using rondo::tools::judge;
-using rondo::tools::Lateness;
-using rondo::tools::Stamp;
+using namespace rondo::tools;
 
 namespace {
 
@@ -98,7 +94,7 @@ TEST_CASE("clocks of other hosts are set against that of rank 0") {
     clocks.mark();
     if (rank != 0) return;
     // All are threads of this process, so the true difference is 0.
-    const double now = rondo::tools::steady_ns();
+    const double now = steady_ns();
     for (int other = 0; other < communicator.size(); ++other)
       expect(std::abs(clocks.on_rank_0(other, now) - now) <= clocks.error_ns() + 1,
              "a clock is off by more than its bound");

@@ -7,11 +7,7 @@
 #include "catch.h"
 
 using rondo::Communicator;
-using rondo::tools::Clocks;
-using rondo::tools::Conditions;
-using rondo::tools::Measurement;
-using rondo::tools::Row;
-using rondo::tools::Stop;
+using namespace rondo::tools;
 
 namespace {
 
@@ -91,19 +87,19 @@ TEST_CASE("a number of iterations can be asked for") {
 }
 
 TEST_CASE("a row that is far above the sockets has no percentage") {
-  rondo::tools::Row row;
+  Row row;
   row.bytes = 4096;
   row.time.p50_us = 1;
   row.busbw = 1.4;
   row.ceiling = 1;
-  for (const auto of : {rondo::tools::CeilingOf::sockets, rondo::tools::CeilingOf::cores}) {
+  for (const auto of : {CeilingOf::sockets, CeilingOf::cores}) {
     row.ceiling_of = of;
-    CHECK(rondo::tools::percent_of_ceiling(row) == Approx(140));
+    CHECK(percent_of_ceiling(row) == Approx(140));
   }
   row.busbw = 4.04;
-  CHECK(rondo::tools::percent_of_ceiling(row) == Approx(404));
-  CHECK_FALSE(rondo::tools::exceeds_sockets(row));
-  row.ceiling_of = rondo::tools::CeilingOf::sockets;
-  CHECK(rondo::tools::percent_of_ceiling(row) == 0);
-  CHECK(rondo::tools::exceeds_sockets(row));
+  CHECK(percent_of_ceiling(row) == Approx(404));
+  CHECK_FALSE(exceeds_sockets(row));
+  row.ceiling_of = CeilingOf::sockets;
+  CHECK(percent_of_ceiling(row) == 0);
+  CHECK(exceeds_sockets(row));
 }

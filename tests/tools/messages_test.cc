@@ -24,19 +24,7 @@ using rondo::Work;
 using rondo::testing::expect;
 using rondo::testing::run_communicators;
 using rondo::testing::Setup;
-using rondo::tools::BenchMemory;
-using rondo::tools::Call;
-using rondo::tools::Clocks;
-using rondo::tools::Conditions;
-using rondo::tools::Iterations;
-using rondo::tools::Measurement;
-using rondo::tools::Messages;
-using rondo::tools::Operation;
-using rondo::tools::Pattern;
-using rondo::tools::Role;
-using rondo::tools::role_of;
-using rondo::tools::Row;
-using rondo::tools::Stop;
+using namespace rondo::tools;
 
 namespace {
 
@@ -168,7 +156,6 @@ TEST_CASE("ranks that time nothing have no time") {
 }
 
 TEST_CASE("a ceiling loads the links of the pairs") {
-  using rondo::tools::directions_of;
   for (const int rank : {0, 1, 2, 3}) {
     const auto directions = directions_of(Operation::rate(), rank, 4);
     CHECK((directions.sends == rank < 2 && directions.receives == rank >= 2));

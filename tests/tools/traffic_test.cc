@@ -4,9 +4,7 @@
 #include "catch.h"
 
 using rondo::Collective;
-using rondo::tools::bus_factor;
-using rondo::tools::Operation;
-using rondo::tools::traffic_of;
+using namespace rondo::tools;
 
 TEST_CASE("what is reduced is loaded from all inputs and stored once for each output") {
   CHECK(traffic_of(Collective::all_reduce, 4, 100, true) == 2 * 4 * 100);
