@@ -34,7 +34,7 @@ bool written_anew(Conditions conditions) {
       alone.communicator, {conditions, alone.stop, alone.clocks}, conditions.in_a_row,
       [&](std::uint64_t, std::uint64_t) { std::ranges::fill(running->in(), std::byte{0x7f}); });
   running = &measurement;
-  measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
+  measurement.choose(rondo::Collective::all_reduce, {});
   CHECK(measurement.measure(4096, false).wrong == 0);
   // Small integers have no four such bytes in a row.
   const auto in = measurement.in();
@@ -62,7 +62,7 @@ TEST_CASE("a row that is ended early has what was measured") {
                           [&](std::uint64_t iteration, std::uint64_t) {
                             if (iteration == 10) alone.stop.ask();
                           });
-  measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
+  measurement.choose(rondo::Collective::all_reduce, {});
   const Row row = measurement.measure(64, false);
   CHECK(row.cut_short);
   CHECK(row.iterations > 10);
@@ -79,7 +79,7 @@ TEST_CASE("a number of iterations can be asked for") {
   Alone alone;
   Measurement measurement(alone.communicator, {conditions, alone.stop, alone.clocks}, 1,
                           [](std::uint64_t, std::uint64_t) {});
-  measurement.choose(rondo::Collective::all_reduce, rondo::DType::f32, rondo::ReduceOp::sum, 0);
+  measurement.choose(rondo::Collective::all_reduce, {});
   const Row row = measurement.measure(64, false, 17);
   CHECK(row.iterations == 17);
   CHECK(row.times_us.size() == 17);

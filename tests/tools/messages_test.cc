@@ -54,7 +54,7 @@ Row measured(Operation operation, int size, std::optional<Flip> flip = {}) {
     Clocks clocks(communicator);
     Measurement measurement(communicator, Iterations::Context{how, stop, clocks}, 4,
                             [](std::uint64_t, std::uint64_t) {});
-    measurement.choose(operation, DType::f32, rondo::ReduceOp::sum, 0);
+    measurement.choose(operation, {});
     rows[static_cast<std::size_t>(rank)] = measurement.measure(bytes, false);
   });
   for (int rank = 1; rank < size; ++rank) {

@@ -128,8 +128,8 @@ bool Bench::measure_operation(const Operation& operation) {
     if (session_.shows_table())
       print_header(session_.setting(), session_.form(), operation, chosen_.of);
   });
-  for (const auto& [type, op, root] : options_.variants_of(operation)) {
-    measurement_.choose(operation, type, op, root);
+  for (const Variant& variant : options_.variants_of(operation)) {
+    measurement_.choose(operation, variant);
     for (const std::uint64_t bytes : options_.sizes_of(operation))
       if (!measure_size(bytes, operation.has_in_place())) return false;
   }

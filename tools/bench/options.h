@@ -34,13 +34,6 @@ struct Delay {
   std::chrono::nanoseconds time{};
 };
 
-// With what an operation is measured.
-struct Variant {
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
-  int root = 0;
-};
-
 // The meaning of the flags (tools/bench/flags.h).
 struct BenchOptions {
   std::vector<Operation> operations{Collective::all_reduce};

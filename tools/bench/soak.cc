@@ -33,17 +33,15 @@ constexpr double seconds_between_stores = 10, least_drift_seconds = 60;
 // One row that intervals measure, and what they have found.
 struct Series {
   Operation operation = Collective::all_reduce;
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
-  int root = 0;
+  Variant variant;
   std::uint64_t bytes = 0;
   double cost = 0;  // seconds of an iteration in its last interval; 0: not known yet
-  Histogram times;
-  std::vector<double> at, p50_us;  // of each interval
+  Histogram times{};
+  std::vector<double> at{}, p50_us{};  // of each interval
   std::uint64_t iterations = 0, wrong = 0;
   std::uint64_t faulty = 0;  // intervals that have a fault
-  std::string fault;         // of the last of them
-  std::string name;          // of the row, once one was measured
+  std::string fault{};       // of the last of them
+  std::string name{};        // of the row, once one was measured
 };
 
 // No value before a minute: noise would look like a drift.
@@ -89,9 +87,9 @@ class Soak {
 
 void Soak::list_series() {
   for (const Operation& operation : options_.operations)
-    for (const auto& [type, op, root] : options_.variants_of(operation))
+    for (const Variant& variant : options_.variants_of(operation))
       for (const std::uint64_t bytes : options_.sizes_of(operation))
-        series_.push_back({operation, type, op, root, bytes, 0, {}, {}, {}, 0, 0, 0, {}, {}});
+        series_.push_back({operation, variant, bytes});
 }
 
 constexpr std::string_view interval_columns =
@@ -145,7 +143,7 @@ void Soak::tell(Series& series, const Row& row, double second) {
 
 bool Soak::measure_interval(Series& series) {
   const double second = seconds();
-  measurement_.choose(series.operation, series.type, series.op, series.root);
+  measurement_.choose(series.operation, series.variant);
   session_.progress().show(fmt::format("{} left", describe_time_left(*options_.seconds - second)));
   // As many iterations as fit. All ranks choose the same number.
   std::uint64_t iterations = 0;
@@ -176,12 +174,13 @@ bool Soak::measure_interval(Series& series) {
 
 Json Soak::summary_of(const Series& series) const {
   const auto us = [](double value) { return rounded(value, 1e3); };
+  const auto& [type, op, root] = series.variant;
   const auto drift = drift_of(series);
   return {{"operation", name_of(series.operation)},
           {"bytes", series.bytes},
-          {"type", name_of(series.type)},
-          {"op", series.operation.traits().reduces ? name_of(series.op) : "none"},
-          {"root", series.operation.traits().rooted() ? series.root : -1},
+          {"type", name_of(type)},
+          {"op", series.operation.traits().reduces ? name_of(op) : "none"},
+          {"root", series.operation.traits().rooted() ? root : -1},
           {"in_place", false},
           {"intervals", series.at.size()},
           {"iterations", series.iterations},

@@ -27,9 +27,9 @@ class Ceiling {
   // All ranks call it together and get the same result. Throws when the communicator fails.
   virtual double measure(const Row& row) = 0;
   // Whether it can be measured, as far as is known: the same on all ranks.
-  virtual bool usable() const noexcept = 0;
+  virtual bool usable() const noexcept { return true; }
   // Why it could not be measured, as far as this rank knows.
-  virtual const std::string& trouble() const noexcept = 0;
+  virtual std::string trouble() const { return {}; }
 };
 
 // The facts by which a ceiling is chosen. Everything outlives the ceiling.

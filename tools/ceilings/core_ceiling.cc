@@ -87,7 +87,7 @@ class CoreCeiling final : public Ceiling {
   // Returns the bus bandwidth of the median of some calls, each timed like an iteration of a row:
   // after a barrier, at the slowest rank. They take about a tenth of a second, or five calls.
   double measure(const Row& row) override;
-  const std::string& trouble() const noexcept override { return trouble_; }
+  std::string trouble() const override { return trouble_; }
 
  private:
   void offer(Introduction& mine);

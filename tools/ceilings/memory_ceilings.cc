@@ -32,15 +32,12 @@ class CopyCeiling final : public Ceiling {
   // Returns the best of five rounds. A round takes about ten milliseconds, or one copy where that
   // takes longer.
   double measure(const Row& row) override;
-  bool usable() const noexcept override { return true; }
-  const std::string& trouble() const noexcept override { return trouble_; }
 
  private:
   double seconds_of_a_round(std::size_t bytes, std::size_t copies);
 
   Communicator& communicator_;
   std::span<std::byte> from_, to_;
-  std::string trouble_;
 };
 
 // The maximum over the ranks is the whole round: the rank that leaves the first barrier first waits
@@ -91,8 +88,7 @@ class GpuCeiling final : public Ceiling {
 
   // Returns the best of five rounds. A round takes ten milliseconds or a little more.
   double measure(const Row& row) override;
-  bool usable() const noexcept override { return true; }
-  const std::string& trouble() const noexcept override { return trouble_; }
+  std::string trouble() const override { return trouble_; }
 
  private:
   Communicator& communicator_;

@@ -55,7 +55,7 @@ class RingCeiling final : public Ceiling {
 
   double measure(const Row& row) override;
   bool usable() const noexcept override { return usable_; }
-  const std::string& trouble() const noexcept override { return trouble_; }
+  std::string trouble() const override { return trouble_; }
 
  private:
   struct Stream {

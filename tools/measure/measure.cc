@@ -55,7 +55,8 @@ std::byte* Measurement::host(std::byte* data) const {
   return (in_.holds(data) ? in_ : out_).host(data);
 }
 
-void Measurement::choose(Operation operation, DType type, ReduceOp op, int root) {
+void Measurement::choose(Operation operation, const Variant& variant) {
+  const auto& [type, op, root] = variant;
   call_ = Call{operation, type, op, root, communicator_.rank(), communicator_.size()};
   works_.resize(conditions_.calls_of(operation));
   pattern_ = Pattern(call_);

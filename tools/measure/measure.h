@@ -25,8 +25,8 @@ class Measurement {
   Measurement(Communicator& communicator, const Iterations::Context& context,
               std::uint64_t most_calls, IterationHook hook, GpuStream* gpu = nullptr);
 
-  // Chooses operation, type, op and root of the rows that follow. Call it before the first row.
-  void choose(Operation operation, DType type, ReduceOp op, int root);
+  // Chooses the operation of the rows that follow. Call it before the first row.
+  void choose(Operation operation, const Variant& variant);
   // iterations: how many to time, without warmups; 0: as the conditions say.
   Row measure(std::uint64_t bytes, bool in_place, std::uint64_t iterations = 0);
   // The row that measure() of this size returns, without its measurements.

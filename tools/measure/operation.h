@@ -74,6 +74,13 @@ constexpr std::string_view name_of(const Operation& operation) noexcept {
   return operation.traits().name;
 }
 
+// With what an operation is measured.
+struct Variant {
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+};
+
 // The part of one rank in the messages of a window. A rank that sends times the iteration.
 struct Role {
   int peer = 0;

@@ -71,14 +71,11 @@ class Search {
   Search(Quantity quantity, const Matrix& values, const Scale& scale, std::span<const End> ends,
          Where where)
       : quantity_(quantity), values_(values), scale_(scale), ends_(ends), where_(where) {
-    for (std::size_t from = 0; from < ends.size(); ++from)
-      for (std::size_t to = 0; to < ends.size(); ++to) {
-        // A latency is that of both directions.
-        if (quantity == Quantity::latency && to < from) continue;
-        const double value = values.at(from, to);
-        if (!is_where(ends, where, from, to) || std::isnan(value)) continue;
+    for_each_value(values, ends, where, [&](std::size_t from, std::size_t to, double value) {
+      // A latency is that of both directions.
+      if (quantity != Quantity::latency || from < to)
         links_.push_back({from, to, value, scale.is_out(quantity, value), false});
-      }
+    });
   }
 
   std::vector<Finding> run() {
@@ -222,14 +219,11 @@ double Scale::spread(Quantity quantity) const {
 Scale scale_of(Quantity quantity, const Matrix& values, std::span<const End> ends, Where where) {
   const bool larger = quantity == Quantity::bandwidth;
   Scale scale;
-  for (std::size_t from = 0; from < ends.size(); ++from)
-    for (std::size_t to = 0; to < ends.size(); ++to) {
-      const double value = values.at(from, to);
-      if (!is_where(ends, where, from, to) || std::isnan(value)) continue;
-      const bool worse = larger ? value < scale.worst : value > scale.worst;
-      if (scale.links == 0 || worse) scale.worst = value;
-      if (from < to) ++scale.links;
-    }
+  for_each_value(values, ends, where, [&](std::size_t from, std::size_t to, double value) {
+    const bool worse = larger ? value < scale.worst : value > scale.worst;
+    if (scale.links == 0 || worse) scale.worst = value;
+    if (from < to) ++scale.links;
+  });
   scale.median = repeated_median(values, ends, where, larger, [](double value) { return value; });
   scale.deviation = repeated_median(values, ends, where, false,
                                     [&](double value) { return std::abs(value - scale.median); });

@@ -3,6 +3,7 @@
 // Which hosts and links differ from the others. Pure functions of what was measured.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -36,6 +37,17 @@ enum class Quantity : unsigned char { bandwidth, latency, resent };
 enum class Where : unsigned char { between, within };
 
 bool is_where(std::span<const End> ends, Where where, std::size_t from, std::size_t to);
+
+// Calls a function with the ends and the value of each link there that was measured.
+template <class Function>
+void for_each_value(const Matrix& values, std::span<const End> ends, Where where,
+                    Function function) {
+  for (std::size_t from = 0; from < ends.size(); ++from)
+    for (std::size_t to = 0; to < ends.size(); ++to)
+      if (const double value = values.at(from, to);
+          is_where(ends, where, from, to) && !std::isnan(value))
+        function(from, to, value);
+}
 
 // The measure that values are compared with.
 struct Scale {

@@ -56,12 +56,8 @@ void print_matrix(const Survey& survey, const Words& words, Quantity quantity) {
 
 void print_quantiles(const Survey& survey, const Survey::Judgement& judgement) {
   std::vector<double> values;
-  const auto ends = survey.ends();
-  for (std::size_t from = 0; from < ends.size(); ++from)
-    for (std::size_t to = 0; to < ends.size(); ++to)
-      if (const double value = survey.of(judgement.quantity).at(from, to);
-          is_where(ends, judgement.where, from, to) && !std::isnan(value))
-        values.push_back(value);
+  for_each_value(survey.of(judgement.quantity), survey.ends(), judgement.where,
+                 [&](std::size_t, std::size_t, double value) { values.push_back(value); });
   if (values.empty()) return;
   std::ranges::sort(values);
   const auto at = [&](double share) {
@@ -213,13 +209,13 @@ std::string Words::sentence(const Finding& finding) const {
 
 std::string worst_link(const Survey& survey, const Words& words,
                        const Survey::Judgement& judgement) {
-  const auto ends = survey.ends();
-  for (std::size_t from = 0; from < ends.size(); ++from)
-    for (std::size_t to = 0; to < ends.size(); ++to)
-      if (is_where(ends, judgement.where, from, to) &&
-          survey.of(judgement.quantity).at(from, to) == judgement.scale.worst)
-        return words.link(judgement.quantity, from, to);
-  return {};
+  std::string worst;
+  for_each_value(survey.of(judgement.quantity), survey.ends(), judgement.where,
+                 [&](std::size_t from, std::size_t to, double value) {
+                   if (worst.empty() && value == judgement.scale.worst)
+                     worst = words.link(judgement.quantity, from, to);
+                 });
+  return worst;
 }
 
 void print_survey(const Survey& survey, const Words& words) {

@@ -48,13 +48,8 @@ std::vector<T> gather_from_ranks(Communicator& communicator, T own) {
   return all;
 }
 
-inline std::uint64_t sum_over_ranks(Communicator& communicator, std::uint64_t value) {
-  const Buffer buffer = buffer_of(std::span(&value, 1));
-  communicator.all_reduce(buffer, buffer, ReduceOp::sum).wait();
-  return value;
-}
-
-inline double sum_over_ranks(Communicator& communicator, double value) {
+template <class T>
+T sum_over_ranks(Communicator& communicator, T value) {
   const Buffer buffer = buffer_of(std::span(&value, 1));
   communicator.all_reduce(buffer, buffer, ReduceOp::sum).wait();
   return value;
