@@ -27,6 +27,7 @@
 #include "tools/records/record_file.h"
 #include "tools/records/result_file.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
@@ -101,7 +102,7 @@ int end_early(EarlyEnd& early_end, const PlaceInfo& place, const Error& error) {
   if (place.rank == 0)
     say("rondo bench: ended early: {}; the results so far are kept\n",
         early_end.signal() != 0 ? describe_end(early_end.signal()) : error.what());
-  return early_end.signal() != 0 ? 128 + early_end.signal()
+  return early_end.signal() != 0 ? exit_of_signal(early_end.signal())
          : place.rank == 0       ? exit_failed
                                  : exit_fine;
 }
@@ -110,7 +111,7 @@ int be_rank(const BenchOptions& options, const PlaceInfo& place) {
   EarlyEnd early_end(place.rank == 0 && writes_output(options));
   try {
     const int status = measure(options, early_end);
-    if (status == 128 + SIGPIPE && place.rank == 0) throw OutputLost(EPIPE);
+    if (status == exit_of_signal(SIGPIPE) && place.rank == 0) throw OutputLost(EPIPE);
     return status;
   } catch (const OutputLost&) {
     throw;

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "tools/ranks/bind.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 

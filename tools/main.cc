@@ -15,6 +15,7 @@
 
 #include "tools/ranks/spawn.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "tools/records/result_file.h"
 #include "tools/shared/agree.h"
-#include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
@@ -105,7 +105,7 @@ int Session::end(int status) {
   fail("ended early: " + why);
   if (is_first() && ended_by_ != SIGPIPE)
     say("rondo bench: ended early: {}; the results so far are kept\n", why);
-  return 128 + ended_by_;
+  return exit_of_signal(ended_by_);
 }
 
 // Sets the transports that at least one rank uses to reach another.

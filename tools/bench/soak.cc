@@ -20,7 +20,7 @@
 #include "tools/measure/measure.h"
 #include "tools/records/write.h"
 #include "tools/shared/agree.h"
-#include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 
 namespace rondo::tools {

@@ -10,7 +10,6 @@
 
 #include "base/text.h"
 #include "tools/shared/agree.h"
-#include "tools/shared/commands.h"
 #include "tools/shared/lists.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"

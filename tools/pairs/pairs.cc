@@ -25,7 +25,7 @@
 #include "tools/records/result_file.h"
 #include "tools/records/write.h"
 #include "tools/shared/agree.h"
-#include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 

@@ -17,6 +17,7 @@
 
 #include "base/traits.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/lists.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"

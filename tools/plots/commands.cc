@@ -13,6 +13,7 @@
 #include "tools/plots/figures.h"
 #include "tools/plots/page.h"
 #include "tools/records/result_file.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 

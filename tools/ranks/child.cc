@@ -17,6 +17,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 
 namespace rondo::tools {
@@ -72,7 +73,7 @@ struct ChildSetup {
 // the parent may have held one at the fork.
 [[noreturn]] void become(const ChildSetup& setup) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != setup.parent) ::_exit(128 + SIGKILL);
+  if (::getppid() != setup.parent) ::_exit(exit_of_signal(SIGKILL));
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -85,7 +86,7 @@ struct ChildSetup {
   ::execvpe(setup.arguments[0], setup.arguments, setup.environment);
   const int cause = errno;
   [[maybe_unused]] const auto written = ::write(setup.error_pipe, &cause, sizeof cause);
-  ::_exit(127);
+  ::_exit(exit_not_found);
 }
 
 // Returns 0 when the program runs: then exec closed the pipe, which ends without a byte.

@@ -27,6 +27,7 @@
 #include "tools/ranks/child.h"
 #include "tools/ranks/private_directory.h"
 #include "tools/ranks/signals.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 
@@ -132,7 +133,7 @@ bool Job::start_all() {
     if (child.exec_error != 0) {
       say("{}: cannot start '{}': {}\n", options_.name, options_.command[0],
           std::generic_category().message(child.exec_error));
-      begin_end(child.exec_error == ENOENT ? 127 : 126, milliseconds{0});
+      begin_end(child.exec_error == ENOENT ? exit_not_found : exit_not_runnable, milliseconds{0});
       return false;
     }
     ranks_.push_back({child.pid, true, open_process(child.pid)});
@@ -177,7 +178,7 @@ void Job::ended(int rank, int status) {
   ranks_[static_cast<std::size_t>(rank)].running = false;
   const pid_t pid = ranks_[static_cast<std::size_t>(rank)].pid;
   const bool killed = WIFSIGNALED(status);
-  const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  const int code = killed ? exit_of_signal(WTERMSIG(status)) : WEXITSTATUS(status);
   if (code == 0) return;
   // After the first failure the others are expected to exit with an error, and a signal that this
   // process sent them is no news either.

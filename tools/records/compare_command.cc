@@ -15,6 +15,7 @@
 #include "tools/records/record_file.h"
 #include "tools/records/result_file.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
 

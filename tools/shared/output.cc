@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "tools/shared/commands.h"
+#include "tools/shared/exit_status.h"
 
 namespace rondo::tools {
 
@@ -20,7 +20,7 @@ bool OutputLost::reader_is_gone() const noexcept {
 }
 
 int OutputLost::exit_status() const noexcept {
-  return reader_is_gone() ? 128 + SIGPIPE : exit_failed;
+  return reader_is_gone() ? exit_of_signal(SIGPIPE) : exit_failed;
 }
 
 void prepare_output() {
