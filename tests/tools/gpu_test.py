@@ -11,7 +11,7 @@ import signal
 import subprocess
 import unittest
 
-from program import COLUMNS, RONDO, all_cases, clean_environment, drawn_of, free_port, main, rondo, rows  # noqa: F401
+from program import COLUMNS, RONDO, all_cases, clean_environment, drawn_of, main, rondo
 
 FAKE = "leaks=fail,gpus=2"
 QUICK = ["-n", 2, "-w", 1]

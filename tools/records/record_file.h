@@ -45,7 +45,7 @@ class RecordFile {
   // Members after the results. Call it once; reports a line that it cannot write.
   void set_tail(const Json& tail);
   // Writes what was added. Tries both files, then throws as ResultFile::update does. When both fail
-  // it throws the error of the CSV file.
+  // it throws the error of the JSON file, and says the other one.
   void store();
   // Call one of these last. fail() does nothing before begin(). It does not throw, but reports its
   // own errors on standard error.
