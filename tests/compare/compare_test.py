@@ -85,6 +85,12 @@ class CompareCase(unittest.TestCase):
         file = self.folder / "json"
         return process.returncode, output, json.loads(file.read_text())["rows"] if file.exists() else []
 
+    def results(self, *arguments: str, **faults: str) -> tuple[str, list[dict]]:
+        """The output and the rows of a run that goes well."""
+        status, output, rows = self.compare(*arguments, **faults)
+        self.assertEqual(status, 0, output)
+        return output, rows
+
     def processes(self) -> list[int]:
         """The process ids of the ranks of this test that run, and of their launchers."""
         return [one for one in all_processes() if str(self.folder / "bench").encode() in command_of(one)]
@@ -110,8 +116,7 @@ class CompareCase(unittest.TestCase):
 @draws(4)
 class Results(CompareCase):
     def test_ratio_and_best_algorithm(self):
-        status, output, rows = self.compare("--peers", "gloo", GLOO_US="300", RONDO_US="200")
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--peers", "gloo", GLOO_US="300", RONDO_US="200")
         self.assertEqual([row["bytes"] for row in rows], [8, 65536])
         for row in rows:
             self.assertEqual(set(row), KEYS)
@@ -123,9 +128,8 @@ class Results(CompareCase):
 
     def test_shared_memory_with_memory_of_the_library_and_of_the_user(self):
         self.add_mpi("openmpi")
-        status, output, rows = self.compare("--transport", "shm", "--peers", "gloo,openmpi", "--sizes", "8", OPENMPI_US="300",
-                                            RONDO_US="200", RONDO_ALLOCATED_US="100", CEILING_US="50")
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--transport", "shm", "--peers", "gloo,openmpi", "--sizes", "8", OPENMPI_US="300",
+                                    RONDO_US="200", RONDO_ALLOCATED_US="100", CEILING_US="50")
         self.assertEqual(set(rows[0]), KEYS_SHM)
         for key, value in {"rondo_us": 400, "rondo_mean_us": 400, "peers_us": {"openmpi": 600}, "peers_mean_us": {"openmpi": 600},
                            "ratio": 1.5, "ratio_mean": 1.5, "rondo_allocated_us": 200, "ratio_allocated": 3, "ratio_mean_allocated": 3,
@@ -139,9 +143,8 @@ class Results(CompareCase):
         self.add_mpi("openmpi")
         before = self.folder / "before"
         shutil.copytree(self.folder / "bench", before / "bench")
-        status, output, rows = self.compare("--before", str(before), "--peers", "openmpi", "--sizes", "8", OPENMPI_US="10",
-                                            RONDO_US="200", RONDO_ALLOCATED_US="100", BEFORE_US="300", BEFORE_ALLOCATED_US="50")
-        self.assertEqual(status, 0, output)
+        _, rows = self.results("--before", str(before), "--peers", "openmpi", "--sizes", "8", OPENMPI_US="10",
+                               RONDO_US="200", RONDO_ALLOCATED_US="100", BEFORE_US="300", BEFORE_ALLOCATED_US="50")
         by_transport = {row["transport"]: row for row in rows}
         self.assertEqual(by_transport["tcp"]["peers_us"], {"before": 600, "openmpi": 20})
         self.assertEqual(by_transport["shm"]["peers_us"], {"before": 600, "before_allocated": 100, "openmpi": 20})
@@ -152,9 +155,8 @@ class Results(CompareCase):
         before = self.folder / "before"
         shutil.copytree(self.folder / "bench", before / "bench")
         counted = self.folder / "starts"
-        status, output, rows = self.compare("--before", str(before), "--transport", "tcp", "--sizes", "8", "--starts", "3",
-                                            RONDO_US="200", RONDO_STARTS=str(counted), BEFORE_US="300")
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--before", str(before), "--transport", "tcp", "--sizes", "8", "--starts", "3",
+                                    RONDO_US="200", RONDO_STARTS=str(counted), BEFORE_US="300")
         self.assertEqual(len(counted.read_text().split()), 3)
         self.assertEqual(rows[0]["rondo_us"], 800)  # 400, 800, 1200
         self.assertEqual(rows[0]["ratio"], 0.75)
@@ -169,8 +171,7 @@ class Results(CompareCase):
 
     def test_a_table_for_each_transport(self):
         self.add_mpi("openmpi")
-        status, output, rows = self.compare("--peers", "gloo,openmpi", "--sizes", "8")
-        self.assertEqual(status, 0, output)
+        _, rows = self.results("--peers", "gloo,openmpi", "--sizes", "8")
         self.assertEqual([(row["transport"], sorted(row["peers_us"])) for row in rows],
                          [("tcp", ["gloo", "gloo_fast", "gloo_slow", "openmpi"]), ("shm", ["openmpi"])])
 
@@ -179,8 +180,7 @@ class Results(CompareCase):
         cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(cores)})
         self.addCleanup(os.sched_setaffinity, 0, cores)
-        status, output, rows = self.compare("--transport", "shm", "--sizes", "8")
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--transport", "shm", "--sizes", "8")
         self.assertEqual(list(rows[0]["peers_us"]), ["openmpi", "openmpi-nocma"])
         self.assertIn("mpich: spins without yielding", output)
 
@@ -192,17 +192,15 @@ class Results(CompareCase):
         self.assertEqual((rows[0]["ratio"], rows[0]["rondo_allocated_us"], rows[0]["ratio_allocated"]), (1, None, None))
 
     def test_a_peer_that_is_not_built_is_named(self):
-        status, output, rows = self.compare("--peers", "gloo,mpich", "--transport", "tcp")
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--peers", "gloo,mpich", "--transport", "tcp")
         self.assertIn("mpich: not installed", output)
         self.assertNotIn("mpich", rows[0]["peers_us"])
 
     def test_means_and_the_spread_of_rounds_are_computed(self):
         self.add_mpi("openmpi")
         counted = self.folder / "starts"
-        status, output, rows = self.compare("--peers", "openmpi,gloo", "--transport", "tcp", "--sizes", "8", "--starts", "3", "--rounds", "1",
-                                            OPENMPI="outlier", OPENMPI_US="40", GLOO_US="100", RONDO_US="200", RONDO_STARTS=str(counted))
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--peers", "openmpi,gloo", "--transport", "tcp", "--sizes", "8", "--starts", "3", "--rounds", "1",
+                                    OPENMPI="outlier", OPENMPI_US="40", GLOO_US="100", RONDO_US="200", RONDO_STARTS=str(counted))
         row = rows[0]
         # All iterations take 80 us but the first, which is slow because of the faster rank.
         self.assertEqual((row["peers_us"]["openmpi"], row["best"], row["best_mean"]), (80, "openmpi", "gloo_fast"))
@@ -216,8 +214,7 @@ class Results(CompareCase):
 
     def test_open_mpi_without_single_copies_is_a_peer_of_its_own(self):
         self.add_mpi("openmpi")
-        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi,openmpi-nocma", "--sizes", "8")
-        self.assertEqual(status, 0, output)
+        output, rows = self.results("--transport", "shm", "--peers", "openmpi,openmpi-nocma", "--sizes", "8")
         self.assertEqual(set(rows[0]["peers_us"]), {"openmpi", "openmpi-nocma"})
         self.assertEqual(self.told("openmpi").count("--mca btl_vader_single_copy_mechanism none"), 1)
         status, output, _ = self.compare("--transport", "tcp", "--peers", "openmpi-nocma", "--sizes", "8")
@@ -225,11 +222,9 @@ class Results(CompareCase):
 
     def test_the_ceiling_is_no_peer(self):
         self.add_mpi("openmpi")
-        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi", "--sizes", "8", CEILING_US="1")
-        self.assertEqual(status, 0, output)
+        _, rows = self.results("--transport", "shm", "--peers", "openmpi", "--sizes", "8", CEILING_US="1")
         self.assertEqual((rows[0]["best"], rows[0]["peers_us"], rows[0]["ceiling_us"]), ("openmpi", {"openmpi": 200}, 2))
-        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi", "--sizes", "8", CEILING="wrong")
-        self.assertEqual(status, 0, output)
+        _, rows = self.results("--transport", "shm", "--peers", "openmpi", "--sizes", "8", CEILING="wrong")
         self.assertEqual((rows[0]["ceiling_us"], rows[0]["percent_of_ceiling"]), (None, None))
 
     def test_pinned_ranks_have_a_core_each(self):
@@ -256,9 +251,8 @@ class Results(CompareCase):
         shutil.copytree(self.folder / "bench", before / "bench")  # without a `rondo run` of its own
         for arguments in (), ("--pin",):
             told.write_text("")
-            status, output, _ = self.compare(*arguments, "--before", str(before), "--peers", "gloo,openmpi", "--sizes", "8",
-                                             "--rounds", "1", TOLD=str(told))
-            self.assertEqual(status, 0, output)
+            self.results(*arguments, "--before", str(before), "--peers", "gloo,openmpi", "--sizes", "8",
+                         "--rounds", "1", TOLD=str(told))
             sessions: dict[str, set[tuple[str, str]]] = {}
             for line in told.read_text().splitlines():
                 name, _, rank, _, session = line.split("|")
@@ -274,8 +268,7 @@ class Results(CompareCase):
     def test_rondo_is_bound_as_rondo_run_binds_and_gloo_is_not(self):
         told = self.folder / "told"
         allowed = sorted(os.sched_getaffinity(0))
-        status, output, _ = self.compare("--transport", "tcp", "--peers", "gloo", "--sizes", "8", "--rounds", "1", TOLD=str(told))
-        self.assertEqual(status, 0, output)
+        self.results("--transport", "tcp", "--peers", "gloo", "--sizes", "8", "--rounds", "1", TOLD=str(told))
         places: dict[str, set[str]] = {}
         for line in told.read_text().splitlines():
             places.setdefault(line.split("|")[0], set()).add(line.split("|")[3])
@@ -328,8 +321,7 @@ class Faults(CompareCase):
         self.assertEqual([(row["rondo_us"], row["peers_us"]["gloo"], row["ratio"]) for row in rows], [(None, 200, None)] * 2)
 
     def test_ranks_that_will_not_end_are_ended(self):
-        status, output, _ = self.compare("--peers", "gloo", GLOO="no_end")
-        self.assertEqual(status, 0, output)
+        self.results("--peers", "gloo", GLOO="no_end")
 
     def test_a_signal_ends_everything(self):
         for number in (signal.SIGINT, signal.SIGTERM):
