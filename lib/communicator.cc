@@ -69,7 +69,7 @@ std::string Communicator::describe(Collective operation, std::size_t count, DTyp
 }
 
 Statistics Communicator::statistics() const {
-  return state_->engine().statistics();
+  return state_->statistics();
 }
 
 PlanConstants Communicator::constants() const {

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <rondo/communicator.h>
@@ -10,6 +12,7 @@
 #include "device/gpus.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "transports/gpu_windows.h"
+#include "transports/some_windows.h"
 #include "transports/transport.h"
 
 namespace rondo::lib {
@@ -27,9 +30,17 @@ Communicator connect_with(const Options& options, const TransportFactory& transp
 // Each communicator takes its own; those that are split from it share its devices.
 TransportFactory default_transports();
 
+// Calls to what one transport alone can do.
+//
+// Makes a start() that waits for other ranks end with Error(rendezvous) and this text. Thread-safe.
+void interrupt_start(transports::Transport& transport, std::string_view why) noexcept;
+// See EngineOptions::shares_core. The transports outlive the result.
+std::function<std::optional<bool>(int core)> core_check(const TransportList& transports);
+// Adds the TCP segments that the open connections have sent. Thread-safe.
+void add_segments(Statistics& statistics, const TransportList& transports);
 // Windows on memory of GPUs, above those of a transport, which outlive them. Null where too many
-// ranks share these.
-std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::Windows& windows,
+// ranks share these, or where these pass no descriptors.
+std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::SomeWindows& windows,
                                                          std::shared_ptr<device::Gpus> gpus);
 
 }  // namespace rondo::lib

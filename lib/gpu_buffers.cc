@@ -16,14 +16,11 @@ namespace {
 
 class GpuAllocation final : public transports::Allocation {
  public:
-  GpuAllocation(std::shared_ptr<device::Gpus> gpus, int ordinal, std::size_t bytes)
-      : gpus_(std::move(gpus)), memory_(gpus_->gpu(ordinal), bytes) {
-    device::set_to_zero(gpus_->gpu(ordinal), memory_);
-  }
-  // The CPU must not touch it: the span only says where it lies.
-  std::span<std::byte> memory() const noexcept override {
-    return {reinterpret_cast<std::byte*>(memory_.address()), memory_.bytes()};
-  }
+  // The CPU must not touch the memory: the span only says where it lies.
+  GpuAllocation(std::shared_ptr<device::Gpus> gpus, device::DeviceMemory memory)
+      : Allocation({reinterpret_cast<std::byte*>(memory.address()), memory.bytes()}),
+        gpus_(std::move(gpus)),
+        memory_(std::move(memory)) {}
 
  private:
   const std::shared_ptr<device::Gpus> gpus_;
@@ -52,7 +49,10 @@ void check_on_gpu(const CheckedCall& call, const device::Gpu& gpu, const Buffer&
 
 std::unique_ptr<transports::Allocation> allocate_on_gpu(std::shared_ptr<device::Gpus> gpus,
                                                         int ordinal, std::size_t bytes) {
-  return std::make_unique<GpuAllocation>(std::move(gpus), ordinal, bytes);
+  const device::Gpu& gpu = gpus->gpu(ordinal);
+  device::DeviceMemory memory(gpu, bytes);
+  device::set_to_zero(gpu, memory);
+  return std::make_unique<GpuAllocation>(std::move(gpus), std::move(memory));
 }
 
 }  // namespace rondo::lib

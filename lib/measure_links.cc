@@ -161,13 +161,13 @@ void Conversation::drive(const Done& done) {
 }
 
 void Conversation::sleep(base::TimePoint now) {
-  const base::WakeWord* const word = transport_.wait_word();
+  const base::WakeWord* const word = transport_.wake_source().word;
   const std::uint32_t seen = word != nullptr ? word->load() : 0;
   base::Interruption::check();
   if (!transport_.prepare_sleep()) return;
   const int limit = std::min(100, base::poll_timeout(now, until_));
   if (word != nullptr) return base::sleep_on(*word, seen, milliseconds{limit});
-  pollfd entry{transport_.wait_descriptor(), POLLIN, 0};
+  pollfd entry{transport_.wake_source().descriptor, POLLIN, 0};
   ::poll(&entry, 1, limit);
 }
 

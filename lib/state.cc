@@ -169,7 +169,8 @@ void CommunicatorState::connect_all() {
       engine::EngineOptions{place_.rank, place_.size, host_cores_.ranks_per_core,
                             settings::wait_mode_of(options_), options_.checksum,
                             options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
-                            transport_name_, hosts_, !options_.metrics.empty(), warn_after()},
+                            transport_name_, hosts_, !options_.metrics.empty(), warn_after(),
+                            core_check(transports_)},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
       !engine_->has_direct())
@@ -343,7 +344,7 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
 // A transport without a route has a thread, listens and takes descriptors for nothing. Peers do not
 // miss it: distance is symmetric, so they do not use it for this rank either.
 void CommunicatorState::drop_idle_transports(const std::vector<transports::Transport*>& routes) {
-  address_ = transports_.back()->describe();
+  address_ = transports_.back()->identity().text;
   const auto is_idle = [&](const std::unique_ptr<transports::Transport>& transport) {
     return std::ranges::find(routes, transport.get()) == routes.end();
   };

@@ -58,6 +58,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
   Attachment* attachment(const void* key);
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
+  Statistics statistics();
   // Throws Error(unsupported) in a forked child, where the engine has no threads and its lock may
   // be held for ever.
   engine::Engine& engine() {

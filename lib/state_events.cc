@@ -62,9 +62,15 @@ void CommunicatorState::begin_metrics() {
   listing_.emplace(metrics::path_of(options_.metrics, rank),
                    metrics::labels_of(options_.metrics_labels, options_.metrics, joined_.job),
                    options_.metrics_period, [this, rank] {
-                     return metrics::Sample{rank, place_.ranks, transport_name_,
-                                            engine_->statistics(), engine_->tag_counts()};
+                     return metrics::Sample{rank, place_.ranks, transport_name_, statistics(),
+                                            engine_->tag_counts()};
                    });
+}
+
+Statistics CommunicatorState::statistics() {
+  Statistics result = engine().statistics();
+  add_segments(result, transports_);
+  return result;
 }
 
 operation::RankStatus CommunicatorState::status() {
@@ -79,7 +85,7 @@ void CommunicatorState::failed(const operation::Failure& failure) {
     const std::lock_guard lock(starting_mutex_);
     if (!working_) {
       early_failure_ = failure;
-      for (const auto& transport : transports_) transport->interrupt(failure.cause);
+      for (const auto& transport : transports_) interrupt_start(*transport, failure.cause);
       return;
     }
   }

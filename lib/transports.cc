@@ -13,6 +13,7 @@
 #include "lib/settings/reachability.h"
 #include "lib/settings/settings.h"
 #include "transports/cuda_ipc/cuda_ipc.h"
+#include "transports/host/passing.h"
 #include "transports/rdma/rdma.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shm.h"
@@ -118,10 +119,29 @@ TransportFactory default_transports() {
   };
 }
 
-std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::Windows& windows,
+void interrupt_start(transports::Transport& transport, std::string_view why) noexcept {
+  shm::interrupt(transport, why);
+}
+
+std::function<std::optional<bool>(int core)> core_check(const TransportList& transports) {
+  for (const auto& transport : transports)
+    if (auto check = shm::core_check(*transport)) return check;
+  return {};
+}
+
+void add_segments(Statistics& statistics, const TransportList& transports) {
+  for (const auto& transport : transports) {
+    const connect::Segments segments = tcp::segments_of(*transport);
+    statistics.segments_sent += segments.sent;
+    statistics.segments_resent += segments.resent;
+  }
+}
+
+std::unique_ptr<transports::GpuWindows> make_gpu_windows(int rank, transports::SomeWindows& windows,
                                                          std::shared_ptr<device::Gpus> gpus) {
-  if (windows.ranks().size() > cuda_ipc::most_ranks) return nullptr;
-  return std::make_unique<cuda_ipc::CudaWindows>(rank, windows, std::move(gpus));
+  auto* const passing = dynamic_cast<host::DescriptorPassing*>(&windows.all());
+  if (passing == nullptr || windows.ranks().size() > cuda_ipc::most_ranks) return nullptr;
+  return std::make_unique<cuda_ipc::CudaWindows>(rank, windows, *passing, std::move(gpus));
 }
 
 std::unique_ptr<transports::Stream> open_device_stream(const Options& options) {

@@ -15,6 +15,7 @@ namespace rondo::transports {
 // stand on the windows of a transport, which have the areas.
 class GpuWindows : public Windows {
  public:
+  using Windows::Windows;
   // Zeroed memory of the GPU with this ordinal, which the others can map. It may outlive the
   // windows. Throws Error. Thread-safe. May block in CUDA, as catch_up() may: neither runs under
   // the engine's lock.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/clock.h"
 #include "transports/transport.h"
@@ -18,9 +19,12 @@ namespace rondo::transports {
 // the destructor may be called.
 class Stream {
  public:
+  explicit Stream(Blob address) noexcept : address_(std::move(address)) {}
   virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
-  virtual Blob address() const = 0;
+  const Blob& address() const noexcept { return address_; }
   // Setup messages of this rank for its two neighbours.
   struct Setup {
     Blob for_left, for_right;
@@ -32,6 +36,9 @@ class Stream {
   // Moves bytes to the right neighbour, and returns when they have arrived there. Throws
   // Error(deadline_exceeded) as well, and Error(peer_lost) for a path that broke.
   virtual void write(std::uint64_t bytes, base::TimePoint deadline) = 0;
+
+ private:
+  const Blob address_;
 };
 
 }  // namespace rondo::transports

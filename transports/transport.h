@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists what the engine asks of a transport. A link is a reliable ordered pipe of frames to one
+// Lists what the engine asks of every transport. What only one of them can do is a function of its
+// room, which lib/transports.cc calls. A link is a reliable ordered pipe of frames to one
 // peer, in both directions; there is one for each peer and lane (link_lanes). Nothing on the data
 // path blocks: "no room" is a return value. One thread at a time drives a transport (start, link,
 // send, progress, prepare_sleep); address() and reach() may be called before that.
@@ -11,7 +12,6 @@
 #pragma once
 
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,12 +20,12 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <rondo/types.h>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
 #include "base/futex.h"
 
 namespace rondo::transports {
@@ -78,9 +78,12 @@ using Sinks = std::array<Sink*, link_lane_count>;
 
 class Link {
  public:
-  // sinks: those of the transport, by lane.
-  Link(int peer, Lane lane, const Sinks& sinks) noexcept
-      : peer_(peer), lane_(lane), sink_(sinks[static_cast<std::size_t>(lane)]) {}
+  // sinks: those of the transport, by lane. name: see describe().
+  Link(int peer, Lane lane, const Sinks& sinks, std::string name) noexcept
+      : peer_(peer),
+        lane_(lane),
+        sink_(sinks[static_cast<std::size_t>(lane)]),
+        name_(std::move(name)) {}
   virtual ~Link() = default;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -89,16 +92,21 @@ class Link {
   Lane lane() const noexcept { return lane_; }
   // Takes what comes over this link. There is one from Transport::open() on.
   Sink& sink() const noexcept { return *sink_; }
+  // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
+  const std::string& describe() const noexcept { return name_; }
   // Sends header and payload as one frame. Frames are delivered in the order of the calls. Opens
   // the connection when it is not open yet, and answers full until it is.
   virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload) = 0;
-  // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
-  virtual std::string describe() const = 0;
+
+ protected:
+  // The connection has shown an address that is more exact.
+  void rename(std::string name) { name_ = std::move(name); }
 
  private:
   const int peer_;
   const Lane lane_;
   Sink* const& sink_;
+  std::string name_;
 };
 
 // The engine's side of a link: the lane that the link belongs to. A transport calls it only from
@@ -147,8 +155,12 @@ class Registration {
 // Memory from a transport, valid for as long as the object lives. It may outlive the transport.
 class Allocation {
  public:
+  explicit Allocation(std::span<std::byte> memory) noexcept : memory_(memory) {}
   virtual ~Allocation() = default;
-  virtual std::span<std::byte> memory() const noexcept = 0;
+  std::span<std::byte> memory() const noexcept { return memory_; }
+
+ private:
+  const std::span<std::byte> memory_;
 };
 
 // Where memory from Transport::allocate lies, in numbers that mean the same in every process.
@@ -171,26 +183,16 @@ constexpr std::uint64_t wake_bit(int rank) noexcept {
 }
 inline constexpr std::uint64_t every_wake_bit = ~std::uint64_t{0};
 
-// Takes descriptors that peers pass (Windows::pass_descriptor()). The transport calls it under the
-// lock that guards progress().
-class DescriptorSink {
- public:
-  virtual ~DescriptorSink() = default;
-  // message: as the peer wrote it, so it is checked.
-  virtual void passed(int rank, std::span<const std::byte> message,
-                      base::FileDescriptor descriptor) = 0;
-  // Transport::halt() has been called: callers get their memory back soon.
-  virtual void halted() noexcept = 0;
-};
-inline constexpr std::size_t most_passed_bytes = 32;  // of a message
-
 // Lets ranks of one host or process load and store each other's memory without a link.
 // Thread-bound: the thread that drives the transport.
 class Windows {
  public:
+  // ranks: those that take part, ascending, this one among them.
+  explicit Windows(std::vector<int> ranks) noexcept : ranks_(std::move(ranks)) {}
   virtual ~Windows() = default;
-  // The ranks that take part, ascending, this one among them.
-  virtual std::span<const int> ranks() const noexcept = 0;
+  Windows(const Windows&) = delete;
+  Windows& operator=(const Windows&) = delete;
+  const std::vector<int>& ranks() const noexcept { return ranks_; }
   // Memory that `rank`, one of ranks(), writes and all of them read: window_area_bytes, page
   // aligned, zero at the start. Null for other ranks. Only the engine uses it.
   virtual std::byte* area(int rank) const noexcept = 0;
@@ -213,14 +215,9 @@ class Windows {
   // between these stores and its look at who sleeps. For its part, a driver looks at the areas once
   // more between prepare_sleep() and poll().
   virtual void notify() noexcept = 0;
-  // Passes a copy of the descriptor to the sink of `rank`, with at most most_passed_bytes. Returns
-  // 0 or an errno: after a shortage (base/shortage.h) try again later. Thread-safe.
-  virtual int pass_descriptor(int, std::span<const std::byte>, int) { return ENOTSUP; }
-  // Whether the process of `rank` has ended without closing its transport. In doubt false.
-  // Thread-safe.
-  virtual bool has_died(int) const noexcept { return false; }
-  // Null: what peers pass is dropped. The sink outlives the windows or is taken away before.
-  virtual void set_sink(DescriptorSink*) noexcept {}
+
+ private:
+  const std::vector<int> ranks_;
 };
 
 // How near a peer is; smaller is nearer. Without a distance the peer cannot be reached, and `why`
@@ -231,28 +228,30 @@ struct Reach {
 };
 inline constexpr int distance_process = 0, distance_host = 10, distance_network = 100;
 
-// Memory of a GPU, which other devices reach through the kernel (dma-buf). The kernel refuses an
-// offset and an address that differ modulo the page size.
-struct DmaBuffer {
-  int descriptor = -1;          // of the buffer; may be closed once the memory is registered
-  std::uint64_t offset = 0;     // of the memory in the buffer
-  std::span<std::byte> memory;  // addresses of the GPU, as frames name them
+// Names a transport, and this rank's place in it.
+struct Identity {
+  std::string_view name;  // "tcp"
+  Blob address;           // what every other rank gets; empty: none can reach this one
+  std::string text;       // the address for people, "10.0.0.7:41022"
 };
 
-// TCP segments with data that the open connections have sent, and those of them that were sent
-// again because the network had lost them.
-struct Segments {
-  std::uint64_t sent = 0, resent = 0;
+// Wakes a driver that sleeps. Another thread than the driver's may watch it.
+struct WakeSource {
+  // Becomes readable (poll) when progress() may have something to do again. -1: there is none.
+  int descriptor = -1;
+  // Changes, with a call of base::wake_all(), when progress() may have something to do again. The
+  // driver reads it before prepare_sleep(), and sleeps on it for at most 100 ms: what a peer's end
+  // does to the transport need not change the word. A transport that has a word is the only one of
+  // its communicator, and has no descriptor.
+  base::WakeWord* word = nullptr;
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;  // closes every link; bounded
-  virtual std::string_view name() const noexcept = 0;
-  // This rank's address, which every other rank gets.
-  virtual Blob address() const = 0;
-  // The address for people, "10.0.0.7:41022".
-  virtual std::string describe() const = 0;
+  virtual Identity identity() const = 0;
+  std::string_view name() const { return identity().name; }
+  Blob address() const { return identity().address; }
   // After start(): how a peer is reached, for people: "2 paths: 10.1.0.1 -> 10.1.0.2
   // (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)". Empty: there is nothing to say.
   virtual std::string describe_peer(int) const { return {}; }
@@ -283,11 +282,6 @@ class Transport {
   // dropped. Returns the peers that lack something at the end. Without this call the destructor may
   // cut such frames. A transport whose frames are with the peer after halt() does nothing here.
   virtual std::vector<int> linger(base::TimePoint) { return {}; }
-  // Returns the counts so far; zeros without TCP. Thread-safe.
-  virtual Segments segments() { return {}; }
-  // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
-  // Thread-safe.
-  virtual void interrupt(std::string_view) noexcept {}
   // Before the first link() and progress(): the links keep these sinks, until the next open(). The
   // sinks outlive all progress().
   virtual void open(const Sinks& sinks) { sinks_ = sinks; }
@@ -297,33 +291,19 @@ class Transport {
   // own. The transport finds it by address. Null where the transport has no registrations, or
   // when the system refuses and copies do; then it logs a warning once. Thread-safe.
   virtual std::unique_ptr<Registration> register_memory(std::span<std::byte>) { return nullptr; }
-  // Makes memory of a GPU known. Null where the transport, or one of its devices, cannot reach such
-  // memory: frames must not name it then. Thread-safe.
-  virtual std::unique_ptr<Registration> register_dmabuf(const DmaBuffer&) { return nullptr; }
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
   // no windows.
   virtual Windows* windows() noexcept { return nullptr; }
   // After start(): zeroed, page aligned memory that windows() can show to the others; null where
   // there is none. Thread-safe.
   virtual std::unique_ptr<Allocation> allocate(std::size_t) { return nullptr; }
-  // Called by a rank that waits on this core (a number of sched_getcpu()). Publishes the core to
-  // the ranks that it reaches through memory. Returns whether one of them that is awake last waited
-  // there. No value: the transport cannot tell.
-  virtual std::optional<bool> shares_core(int) noexcept { return {}; }
   // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes
   // for each link. True when anything moved.
   virtual bool progress() = 0;
-  // Becomes readable (poll) when progress may have something to do again. Another thread than the
-  // driver's may watch it. Before the driver sleeps it calls prepare_sleep(); false means that
-  // there is work and it must not sleep.
-  virtual int wait_descriptor() const noexcept = 0;
+  // After start(): what wakes the driver. Before it sleeps it calls prepare_sleep(); false means
+  // that there is work and it must not sleep.
+  virtual WakeSource wake_source() const noexcept = 0;
   virtual bool prepare_sleep() = 0;
-  // After start(): a word of memory that changes, with a call of base::wake_all(), when progress
-  // may have something to do again. The driver reads it before prepare_sleep(), and sleeps on it
-  // for at most 100 ms: what a peer's end does to the transport need not change the word. A
-  // transport that has a word is the only one of its communicator, and has no wait_descriptor()
-  // (-1). Null where there is none.
-  virtual base::WakeWord* wait_word() noexcept { return nullptr; }
 
  protected:
   Sinks sinks_{};

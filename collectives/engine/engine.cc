@@ -27,7 +27,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       driver_(*this,
               Waiting(options.wait, options.size > 1 ? wake_time() : nanoseconds{},
                       options.ranks_per_core),
-              transports_.size() == 1 ? transports_.front()->wait_word() : nullptr),
+              transports_.size() == 1 ? transports_.front()->wake_source().word : nullptr),
       waker_(std::make_shared<operation::Waker>(driver_.bell())),
       verdict_(observer),
       tags_(options.counts_tags ? std::make_optional<operation::TagCounts>() : std::nullopt),
@@ -223,16 +223,11 @@ bool Engine::pending() const noexcept {
       calls_, [](const operation::LaneCalls& calls) { return calls.first() != nullptr; });
 }
 
-// If no transport can tell, ranks are taken to share the core when there are more ranks than cores.
+// If nobody can tell, ranks are taken to share the core when there are more ranks than cores.
 bool Engine::shares_core() {
-  const int core = ::sched_getcpu();
-  bool seen = false;
-  for (transports::Transport* transport : transports_) {
-    const std::optional<bool> shared = transport->shares_core(core);
-    if (shared == true) return true;
-    seen = seen || shared;
-  }
-  return !seen && options_.ranks_per_core > 1;
+  const std::optional<bool> shared =
+      options_.shares_core ? options_.shares_core(::sched_getcpu()) : std::nullopt;
+  return shared.value_or(options_.ranks_per_core > 1);
 }
 
 bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
@@ -242,7 +237,7 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
   await(ranks);
   for (transports::Transport* transport : transports_) {
     if (!transport->prepare_sleep()) return false;
-    descriptors.add(transport->wait_descriptor());
+    descriptors.add(transport->wake_source().descriptor);
   }
   if (!prepare_gpus()) return false;
   // From now on others wake this rank; what they stored before must be seen here.
@@ -468,11 +463,6 @@ Statistics Engine::statistics() {
   result.bytes_received = traffic.bytes_received;
   result.staging_bytes = traffic.staging_bytes;
   result.failures = failures_;
-  for (transports::Transport* const transport : transports_) {
-    const transports::Segments segments = transport->segments();
-    result.segments_sent += segments.sent;
-    result.segments_resent += segments.resent;
-  }
   result.late_ranks.resize(static_cast<std::size_t>(options_.size));
   for (const operation::LaneCalls& calls : calls_) {
     const operation::Watch& watch = calls.watch();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -21,6 +23,9 @@ struct EngineOptions {
   schedules::Hosts hosts = {};  // which ranks share a host; the same on all ranks
   bool counts_tags = false;     // Engine::tag_counts() has values
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
+  // Publishes the core on which this rank waits, and tells whether another rank that is awake waits
+  // there too. Empty, or no value: nobody can tell.
+  std::function<std::optional<bool>(int core)> shares_core = {};
 };
 
 }  // namespace rondo::engine

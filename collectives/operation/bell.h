@@ -39,7 +39,7 @@ class WakeDescriptors {
 };
 
 // Wakes the drivers of an engine that sleep. Where the only transport has a word to sleep on
-// (Transport::wait_word), that word is the bell and the engine needs no descriptor. Else it is an
+// (WakeSource::word), that word is the bell and the engine needs no descriptor. Else it is an
 // event, which is polled beside the descriptors of the transports. Thread-safe.
 class Bell {
  public:

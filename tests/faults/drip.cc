@@ -83,7 +83,7 @@ int main() {
   boost::asio::ip::tcp::socket socket(context);
   boost::asio::connect(socket, address_in(joined, 0).endpoints);
   shake_hands(socket, place, joined.job);
-  std::printf("ready %s\n", transport.describe().c_str());
+  std::printf("ready %s\n", transport.identity().text.c_str());
   std::fflush(stdout);
   const transports::HeaderBytes header = operation::encode(operation::Frame{});
   for (const std::byte& next : header) {

@@ -59,7 +59,11 @@ class Registrar final : public testing::WrappedTransport {
         name_(name),
         book_(std::move(book)),
         reached_(reached) {}
-  std::string_view name() const noexcept override { return name_; }
+  transports::Identity identity() const override {
+    transports::Identity own = WrappedTransport::identity();
+    own.name = name_;
+    return own;
+  }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override {
     if ((reached_ >> peer & 1) == 0) return {{}, "not reached in this test"};
     return WrappedTransport::reach(peer, address);

@@ -16,15 +16,13 @@ class IdleLink : public transports::Link {
   // sink: for what the test hands over; null where nothing comes.
   explicit IdleLink(int peer = 1, transports::Lane lane = transports::Lane::bulk,
                     transports::Sink* sink = nullptr, std::string name = "the played rank")
-      : Link(peer, lane, sinks_), sinks_{sink, sink, sink}, name_(std::move(name)) {}
+      : Link(peer, lane, sinks_, std::move(name)), sinks_{sink, sink, sink} {}
   transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>) override {
     return transports::Send::full;
   }
-  std::string describe() const override { return name_; }
 
  private:
   const transports::Sinks sinks_;
-  const std::string name_;
 };
 
 }  // namespace rondo::testing

@@ -17,9 +17,7 @@ class WrappedTransport : public transports::Transport {
  public:
   explicit WrappedTransport(std::unique_ptr<transports::Transport> inner)
       : inner_(std::move(inner)) {}
-  std::string_view name() const noexcept override { return inner_->name(); }
-  transports::Blob address() const override { return inner_->address(); }
-  std::string describe() const override { return inner_->describe(); }
+  transports::Identity identity() const override { return inner_->identity(); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override {
     return inner_->reach(peer, address);
   }
@@ -40,8 +38,7 @@ class WrappedTransport : public transports::Transport {
     return inner_->register_memory(memory);
   }
   bool progress() override { return inner_->progress(); }
-  int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
-  base::WakeWord* wait_word() noexcept override { return inner_->wait_word(); }
+  transports::WakeSource wake_source() const noexcept override { return inner_->wake_source(); }
   bool prepare_sleep() override { return inner_->prepare_sleep(); }
 
  private:

@@ -155,7 +155,7 @@ void clean_close(const MakeTransports& make) {
   group[1].destroy();
   for (int i = 0; i < 1'000'000 && group[0].broken_links.empty(); ++i)
     if (group[0].transport().prepare_sleep())
-      readable(group[0].transport().wait_descriptor(), 10'000);
+      readable(group[0].transport().wake_source().descriptor, 10'000);
     else
       group[0].turn();
   REQUIRE(group[0].broken_links.size() == 1);
@@ -179,7 +179,7 @@ void cut_within_a_frame(const MakeTransports& make) {
   group[0].destroy();
   for (int i = 0; i < 1'000'000 && group[1].broken_links.empty(); ++i)
     if (!group[1].turn() && group[1].transport().prepare_sleep())
-      readable(group[1].transport().wait_descriptor(), 10'000);
+      readable(group[1].transport().wake_source().descriptor, 10'000);
   REQUIRE(group[1].broken_links.size() == 1);
   CHECK_FALSE(group[1].broken_links[0].clean);
   CHECK(group[1].frames == 0);
@@ -250,12 +250,12 @@ void sleeps_and_wakes(const MakeTransports& make) {
     group[1].expect(0, transports::Lane::bulk, {number, 1000, number % 2 == 0, 1});
     while (group[1].turn() || !receiver.prepare_sleep()) {
     }
-    CHECK((number == 1 || !readable(receiver.wait_descriptor(), 0)));
+    CHECK((number == 1 || !readable(receiver.wake_source().descriptor, 0)));
     group[0].send(1, transports::Lane::bulk, number, 1000);
     CHECK(group.run_until([&] { return group[0].idle(); }));
     if (number > 1)
       CHECK((group[1].idle() || !receiver.prepare_sleep() ||
-             readable(receiver.wait_descriptor(), 10'000)));
+             readable(receiver.wake_source().descriptor, 10'000)));
     group.finish();
   }
 }
@@ -277,7 +277,7 @@ void rest_of_a_frame_wakes(const MakeTransports& make) {
       bool woken = false;
       while (!woken && std::chrono::steady_clock::now() < until) {
         group[0].turn();
-        woken = readable(receiver.wait_descriptor(), 0);
+        woken = readable(receiver.wake_source().descriptor, 0);
       }
       REQUIRE(woken);
     }
@@ -297,7 +297,7 @@ void stalled_link_lets_sleep(const MakeTransports& make) {
     for (const int rank : {0, 1}) {
       if (group[rank].turn() || !group[rank].transport().prepare_sleep())
         slept = false;
-      else if (readable(group[rank].transport().wait_descriptor(), 20))
+      else if (readable(group[rank].transport().wake_source().descriptor, 20))
         slept = false;
     }
     sleeps = slept ? sleeps + 1 : 0;

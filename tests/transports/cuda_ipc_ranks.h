@@ -25,7 +25,8 @@ struct IpcRank {
       : transport(its_transport),
         gpus(std::make_shared<device::Gpus>()),
         gpu(gpus->gpu(ordinal)),
-        windows(std::in_place, rank, *transport.windows(), gpus) {}
+        windows(std::in_place, rank, *transport.windows(),
+                dynamic_cast<host::DescriptorPassing&>(*transport.windows()), gpus) {}
 
   // Takes what peers have sent, as a rank does before a call and while it waits.
   void turn() {

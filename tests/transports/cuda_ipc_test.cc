@@ -164,11 +164,12 @@ TEST_CASE("cuda ipc: nonsense from a peer does nothing") {
   const transports::WindowPlace place = ranks.find(1, memory->memory().data(), 100);
   REQUIRE(place.generation != 0);
   transports::Windows& of1 = *ranks.transports()[1]->windows();
-  std::array<std::byte, transports::most_passed_bytes + 1> message{};
+  auto& passing = dynamic_cast<host::DescriptorPassing&>(of1);
+  std::array<std::byte, host::most_passed_bytes + 1> message{};
   const auto pass = [&](std::size_t bytes) {
-    return of1.pass_descriptor(0, std::span(message).first(bytes), STDIN_FILENO);
+    return passing.pass_descriptor(0, std::span(message).first(bytes), STDIN_FILENO);
   };
-  CHECK(of1.pass_descriptor(7, {}, STDIN_FILENO) == EINVAL);
+  CHECK(passing.pass_descriptor(7, {}, STDIN_FILENO) == EINVAL);
   CHECK(pass(message.size()) == EINVAL);
   const StandardError errors;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{7}, message.size() - 1})

@@ -56,7 +56,7 @@ TEST_CASE("what is held back arrives after its release, and wakes its receiver")
   pair.run({8, 100});
   CHECK(pair.sink.arrivals == 0);
   CHECK(pair.ends[1]->prepare_sleep());
-  pollfd bell{pair.ends[1]->wait_descriptor(), POLLIN, 0};
+  pollfd bell{pair.ends[1]->wake_source().descriptor, POLLIN, 0};
   CHECK(::poll(&bell, 1, 0) == 0);
   pair.fabric.release(0, 1, transports::Lane::bulk);
   CHECK(::poll(&bell, 1, 0) == 1);
@@ -184,7 +184,7 @@ void exchange(transports::Transport& end, int peer, NotingSink& sink, std::size_
     }
     moved |= end.progress();
     if (moved || !end.prepare_sleep()) continue;
-    pollfd watch{end.wait_descriptor(), POLLIN, 0};
+    pollfd watch{end.wake_source().descriptor, POLLIN, 0};
     if (::poll(&watch, 1, 20'000) != 1) throw Error(Errc::deadline_exceeded, "a wake-up was lost");
   }
 }

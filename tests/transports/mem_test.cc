@@ -108,7 +108,7 @@ TEST_CASE("a sender that was refused does not sleep before it may try again") {
   CHECK(pair.ends[0]->prepare_sleep());  // no room: the receiver has to move first
   pair.sink.to_come = {100, 100};
   pair.ends[1]->progress();
-  pollfd watch{pair.ends[0]->wait_descriptor(), POLLIN, 0};
+  pollfd watch{pair.ends[0]->wake_source().descriptor, POLLIN, 0};
   CHECK(::poll(&watch, 1, 0) == 1);  // and its moving rings
   CHECK(pair.ends[0]->progress());
   CHECK(::poll(&watch, 1, 0) == 0);

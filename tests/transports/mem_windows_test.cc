@@ -43,7 +43,7 @@ TEST_CASE("a notification wakes who sleeps") {
   const auto rank0 = fabric.endpoint(0), rank1 = fabric.endpoint(1);
   CHECK(rank1->prepare_sleep());
   rank0->windows()->notify();
-  pollfd descriptor{rank1->wait_descriptor(), POLLIN, 0};
+  pollfd descriptor{rank1->wake_source().descriptor, POLLIN, 0};
   CHECK(::poll(&descriptor, 1, 0) == 1);
 }
 

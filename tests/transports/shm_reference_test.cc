@@ -46,7 +46,7 @@ Transports mapped_transports(int size) {
 const MakeTransports mapped(mapped_transports, Payloads::allocated);
 
 bool readable(transports::Transport& transport) {
-  pollfd one{transport.wait_descriptor(), POLLIN, 0};
+  pollfd one{transport.wake_source().descriptor, POLLIN, 0};
   return ::poll(&one, 1, 0) == 1;
 }
 

@@ -122,8 +122,8 @@ TEST_CASE("ranks that meet end with what the control plane says of the others") 
   const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
   std::string zero;
   std::thread waiting([&] { zero = failure_of(*rank0, addresses); });
-  rank0->interrupt("rank 2 has lost rank 1");
-  rank0->interrupt("what follows from it");
+  shm::interrupt(*rank0, "rank 2 has lost rank 1");
+  shm::interrupt(*rank0, "what follows from it");
   waiting.join();
   CHECK(zero == "rank 2 has lost rank 1");
 }
@@ -256,7 +256,7 @@ TEST_CASE(
   const auto until = base::Clock::now() + patience;
   while (node.broken_links.size() < transports::link_lanes.size() && base::Clock::now() < until) {
     if (!node.turn() && node.transport().prepare_sleep()) {
-      pollfd watch{node.transport().wait_descriptor(), POLLIN, 0};
+      pollfd watch{node.transport().wake_source().descriptor, POLLIN, 0};
       CHECK(::poll(&watch, 1, 10'000) == 1);
     }
   }

@@ -23,9 +23,9 @@ std::vector<std::unique_ptr<transports::Transport>> word_transports(int size) {
 
 TEST_CASE("a rank that sleeps on a word is woken by what it awaits, once for each sleep") {
   const auto transports = word_transports(3);
-  base::WakeWord* const word = transports[2]->wait_word();
+  base::WakeWord* const word = transports[2]->wake_source().word;
   REQUIRE(word != nullptr);
-  CHECK(transports[2]->wait_descriptor() == -1);
+  CHECK(transports[2]->wake_source().descriptor == -1);
   const std::uint32_t before = word->load();
   transports[0]->windows()->notify();
   CHECK(word->load() == before);  // it does not sleep
@@ -37,7 +37,7 @@ TEST_CASE("a rank that sleeps on a word is woken by what it awaits, once for eac
   CHECK(word->load() == before + 1);
   transports[1]->windows()->notify();
   CHECK(word->load() == before + 1);
-  CHECK(transports[0]->wait_word() != word);
+  CHECK(transports[0]->wake_source().word != word);
 }
 
 TEST_CASE("a rank has one descriptor for each peer where all sleep on words") {
@@ -51,9 +51,9 @@ TEST_CASE("a rank that does not reach all others has an event and no word") {
     options.may_sleep_on_word = true;
     if (options.rank == 2) options.host = "another host";
   });
-  CHECK(transports[0]->wait_word() == nullptr);
-  CHECK(transports[0]->wait_descriptor() >= 0);
-  pollfd descriptor{transports[1]->wait_descriptor(), POLLIN, 0};
+  CHECK(transports[0]->wake_source().word == nullptr);
+  CHECK(transports[0]->wake_source().descriptor >= 0);
+  pollfd descriptor{transports[1]->wake_source().descriptor, POLLIN, 0};
   CHECK(transports[1]->prepare_sleep());
   transports[0]->windows()->notify();
   CHECK(::poll(&descriptor, 1, 0) == 1);
@@ -77,9 +77,9 @@ TEST_CASE("a rank that sleeps on a word notices the end of a peer, and memory of
   transports[2].reset();
   const auto until = base::Clock::now() + patience;
   while (node.broken_links.empty() && base::Clock::now() < until) {
-    const std::uint32_t seen = node.transport().wait_word()->load();
+    const std::uint32_t seen = node.transport().wake_source().word->load();
     if (!node.turn() && node.transport().prepare_sleep())
-      base::sleep_on(*node.transport().wait_word(), seen, milliseconds{1});
+      base::sleep_on(*node.transport().wake_source().word, seen, milliseconds{1});
   }
   REQUIRE(node.broken_links.size() == 1);
   CHECK(node.broken_links[0].code == Errc::peer_left);

@@ -72,7 +72,7 @@ TEST_CASE("a rank does not fall asleep over a connection that has just opened") 
   group[1].expect(0, transports::Lane::bulk, {1, 1000, true, 1});
   group[0].turn();
   transports::Transport& dialled = group[1].transport();
-  pollfd news{dialled.wait_descriptor(), POLLIN, 0};
+  pollfd news{dialled.wake_source().descriptor, POLLIN, 0};
   do REQUIRE(::poll(&news, 1, 20'000) == 1);
   while (dialled.prepare_sleep());
   group.finish();
@@ -94,7 +94,7 @@ TEST_CASE("when all endpoints turn a rank away the first answer is told") {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (node.broken_links.empty() && std::chrono::steady_clock::now() < until) {
     node.turn();
-    pollfd one{node.transport().wait_descriptor(), POLLIN, 0};
+    pollfd one{node.transport().wake_source().descriptor, POLLIN, 0};
     if (node.broken_links.empty() && node.transport().prepare_sleep()) ::poll(&one, 1, 20);
   }
   REQUIRE(node.broken_links.size() == 1);

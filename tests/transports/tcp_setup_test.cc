@@ -86,7 +86,7 @@ bool breaks_within(Node& node, int milliseconds) {
   while (node.broken_links.empty() && std::chrono::steady_clock::now() < until) {
     node.turn();
     if (node.broken_links.empty() && node.transport().prepare_sleep()) {
-      pollfd one{node.transport().wait_descriptor(), POLLIN, 0};
+      pollfd one{node.transport().wake_source().descriptor, POLLIN, 0};
       ::poll(&one, 1, 20);
     }
   }
@@ -158,9 +158,9 @@ TEST_CASE("a link that only one end opens serves both") {
     group[opener].expect(1 - opener, transports::Lane::bulk, {2, 10, true, 1});
     group.finish();
     CHECK(group[0].transport().link(1, transports::Lane::bulk).describe() ==
-          group[1].transport().describe());
+          group[1].transport().identity().text);
     CHECK(group[1].transport().link(0, transports::Lane::bulk).describe() ==
-          group[0].transport().describe());
+          group[0].transport().identity().text);
   }
 }
 
@@ -299,7 +299,7 @@ TEST_CASE("ranks of another job are told") {
 
 TEST_CASE("a rank that is gone is reported with its address") {
   auto transports = tcp_transports(2);
-  const std::string where = transports[1]->describe();
+  const std::string where = transports[1]->identity().text;
   transports[1].reset();
   Node node(std::move(transports[0]));
   node.send(1, transports::Lane::bulk, 1, 10);

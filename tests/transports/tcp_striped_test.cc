@@ -103,7 +103,7 @@ struct PlayedPeer {
     const auto limit = Clock::now() + std::chrono::milliseconds(milliseconds);
     while (!done() && Clock::now() < limit) {
       if (node.turn() || !node.transport().prepare_sleep()) continue;
-      pollfd one{node.transport().wait_descriptor(), POLLIN, 0};
+      pollfd one{node.transport().wake_source().descriptor, POLLIN, 0};
       ::poll(&one, 1, 20);
     }
     return done();

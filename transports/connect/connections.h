@@ -102,7 +102,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   // Call it before a socket that came with an event is closed.
   void forget(int socket) { keepalive_.forget(socket); }
   // Counts over the connections that were handed over and are open. Thread-safe.
-  transports::Segments segments() { return keepalive_.segments(); }
+  Segments segments() { return keepalive_.segments(); }
   // An eventfd that is written at every new event. take() does not read it: watch it edge-triggered
   // or read it.
   int descriptor() const noexcept { return wakeup_.get(); }

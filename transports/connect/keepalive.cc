@@ -41,9 +41,9 @@ void Keepalive::forget(int socket) {
   std::erase_if(watched_, [&](const Watched& one) { return one.socket == socket; });
 }
 
-transports::Segments Keepalive::segments() {
+Segments Keepalive::segments() {
   const std::lock_guard lock(mutex_);
-  transports::Segments all;
+  Segments all;
   for (const Watched& one : watched_)
     if (const auto state = read_tcp_state(one.socket)) {
       all.sent += state->sent_segments;

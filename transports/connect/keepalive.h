@@ -14,6 +14,12 @@
 
 namespace rondo::connect {
 
+// TCP segments with data that the open connections have sent, and those of them that were sent
+// again because the network had lost them.
+struct Segments {
+  std::uint64_t sent = 0, resent = 0;
+};
+
 // Keeps TCP_USER_TIMEOUT from ending healthy connections. While a peer has no room, the kernel
 // counts the time as time without an answer, even if the peer's kernel answers every probe. So a
 // rank that computes for longer than the timeout, with its peers ahead of it, would be taken for
@@ -38,7 +44,7 @@ class Keepalive {
   // Looks at every connection. Call it every interval(). False when there is no connection.
   bool look(base::TimePoint now, const BlackHole& found);
   // The kernel's counts over all connections together.
-  transports::Segments segments();
+  Segments segments();
   milliseconds interval() const noexcept { return std::max(timeout_ / 8, milliseconds{10}); }
 
  private:

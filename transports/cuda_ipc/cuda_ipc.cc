@@ -20,13 +20,16 @@ constexpr milliseconds least_goodbye{100};
 
 }  // namespace
 
-CudaWindows::CudaWindows(int rank, transports::Windows& host, std::shared_ptr<device::Gpus> gpus)
-    : rank_(rank),
-      host_(host),
+CudaWindows::CudaWindows(int rank, transports::Windows& below, host::DescriptorPassing& passing,
+                         std::shared_ptr<device::Gpus> gpus)
+    : GpuWindows(below.ranks()),
+      rank_(rank),
+      below_(below),
+      passing_(passing),
       gpus_(std::move(gpus)),
-      exports_(std::make_shared<Exports>(host, rank)),
-      imports_(std::make_unique<Imports>(rank, host, gpus_, exports_)) {
-  host_.set_sink(this);
+      exports_(std::make_shared<Exports>(below, passing, rank)),
+      imports_(std::make_unique<Imports>(rank, below, gpus_, exports_)) {
+  passing_.set_sink(this);
 }
 
 CudaWindows::~CudaWindows() {
@@ -36,7 +39,7 @@ CudaWindows::~CudaWindows() {
 // First this rank lets go of what others have registered, since they may wait for that here.
 void CudaWindows::close(bool idle, base::TimePoint until) noexcept {
   if (std::exchange(closed_, true)) return;
-  host_.set_sink(nullptr);
+  passing_.set_sink(nullptr);
   if (!imports_->close(idle, std::max(until, base::Clock::now() + closing_time))) {
     device::keep_until_exit(std::move(imports_));
     base::log_line(base::LogLevel::warning,

@@ -19,6 +19,7 @@
 #include "transports/cuda_ipc/exports.h"
 #include "transports/cuda_ipc/imports.h"
 #include "transports/gpu_windows.h"
+#include "transports/host/passing.h"
 #include "transports/transport.h"
 
 namespace rondo::cuda_ipc {
@@ -32,10 +33,11 @@ namespace rondo::cuda_ipc {
 // Failures: allocate() and register_memory() throw Error. Memory of a peer that cannot be mapped is
 // never found, and a warning says why. close() may wait for CUDA, for two seconds more than it was
 // given; then it says so, and Imports stays until the process ends.
-class CudaWindows final : public transports::GpuWindows, private transports::DescriptorSink {
+class CudaWindows final : public transports::GpuWindows, private host::DescriptorSink {
  public:
-  // host: windows of at most most_ranks ranks on this host, which outlive the object.
-  CudaWindows(int rank, transports::Windows& host, std::shared_ptr<device::Gpus> gpus);
+  // below: windows of at most most_ranks ranks on this host; it and `passing` outlive the object.
+  CudaWindows(int rank, transports::Windows& below, host::DescriptorPassing& passing,
+              std::shared_ptr<device::Gpus> gpus);
   // No operation uses memory of a peer any more.
   ~CudaWindows() override;
   CudaWindows(const CudaWindows&) = delete;
@@ -58,8 +60,7 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
     return imports_->map(&gpu, rank, place, bytes);
   }
 
-  std::span<const int> ranks() const noexcept override { return host_.ranks(); }
-  std::byte* area(int rank) const noexcept override { return host_.area(rank); }
+  std::byte* area(int rank) const noexcept override { return below_.area(rank); }
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override {
     return exports_->find(data, bytes);
   }
@@ -67,8 +68,8 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override {
     return imports_->map(nullptr, rank, place, bytes);
   }
-  void await(std::uint64_t ranks) noexcept override { host_.await(ranks); }
-  void notify() noexcept override { host_.notify(); }
+  void await(std::uint64_t ranks) noexcept override { below_.await(ranks); }
+  void notify() noexcept override { below_.notify(); }
 
  private:
   void passed(int rank, std::span<const std::byte> message,
@@ -78,7 +79,8 @@ class CudaWindows final : public transports::GpuWindows, private transports::Des
   void halted() noexcept override { exports_->halt(); }
 
   const int rank_;
-  transports::Windows& host_;
+  transports::Windows& below_;
+  host::DescriptorPassing& passing_;
   const std::shared_ptr<device::Gpus> gpus_;
   const std::shared_ptr<Exports> exports_;
   std::unique_ptr<Imports> imports_;

@@ -40,11 +40,11 @@ class Exports::Owned final : public transports::Allocation {
  public:
   Owned(std::shared_ptr<Exports> exports, std::shared_ptr<device::Gpus> gpus,
         std::shared_ptr<Live> live)
-      : exports_(std::move(exports)), gpus_(std::move(gpus)), live_(std::move(live)) {}
+      : Allocation({reinterpret_cast<std::byte*>(live->address), live->bytes}),
+        exports_(std::move(exports)),
+        gpus_(std::move(gpus)),
+        live_(std::move(live)) {}
   ~Owned() override { exports_->remove(live_); }
-  std::span<std::byte> memory() const noexcept override {
-    return {reinterpret_cast<std::byte*>(live_->address), live_->bytes};
-  }
 
  private:
   const std::shared_ptr<Exports> exports_;
@@ -68,8 +68,8 @@ class Exports::Registered final : public transports::Registration {
   std::shared_ptr<Live> live_;
 };
 
-Exports::Exports(transports::Windows& windows, int rank)
-    : windows_(&windows), table_(windows, rank) {}
+Exports::Exports(const transports::Windows& windows, host::DescriptorPassing& passing, int rank)
+    : passing_(&passing), table_(windows, passing, rank) {}
 
 // Memory that is allocated.
 
@@ -97,7 +97,7 @@ std::unique_ptr<transports::Allocation> Exports::allocate(const std::shared_ptr<
 void Exports::remove(const std::shared_ptr<Live>& live) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(live_, live);
-  if (windows_ != nullptr && live->place.slot != most_exports && !halted_) withdraw(*live);
+  if (passing_ != nullptr && live->place.slot != most_exports && !halted_) withdraw(*live);
 }
 
 // Memory that is registered.
@@ -169,7 +169,7 @@ void Exports::release(const std::shared_ptr<Live>& live) noexcept {
   std::erase(live_, live);
   const base::TimePoint until = base::Clock::now() + release_time;
   const bool is_unused = news_.wait_until(lock, until, [&] {
-    return windows_ == nullptr || (halted_ ? holds_ == 0 : live->uses == 0);
+    return passing_ == nullptr || (halted_ ? holds_ == 0 : live->uses == 0);
   });
   remove_process_memory(live->name);
   const bool is_shown = live->place.slot != most_exports && slots_[live->place.slot] == live;
@@ -234,7 +234,7 @@ void Exports::complain(const Live& live, std::uint64_t holders) const noexcept {
 // first time.
 bool Exports::insert(const std::shared_ptr<Live>& live, const OwnTable::Shown& shown) {
   live_.insert(live_after(live->address), live);
-  if (windows_ == nullptr) return true;
+  if (passing_ == nullptr) return true;
   live->place = table_.show(shown);
   if (live->place.slot == most_exports) return std::exchange(told_full_, true);
   slots_[live->place.slot] = live->memory ? nullptr : live;
@@ -252,7 +252,7 @@ void Exports::tell_full() const {
 // No operation runs any more. Threads in release() see the end of waits and leave the table.
 void Exports::close(bool idle, base::TimePoint until) noexcept {
   std::unique_lock lock(mutex_);
-  if (windows_ == nullptr) return;
+  if (passing_ == nullptr) return;
   table_.end_waits(until);
   for (const std::shared_ptr<Live>& live : live_) remove_process_memory(live->name);
   const Lives withdrawn = withdraw_registered();
@@ -263,13 +263,13 @@ void Exports::close(bool idle, base::TimePoint until) noexcept {
   }
   lock.lock();
   news_.wait(lock, [this] { return releasing_ == 0; });
-  windows_ = nullptr;
+  passing_ = nullptr;
   news_.notify_all();
 }
 
 void Exports::halt() noexcept {
   const std::lock_guard lock(mutex_);
-  if (windows_ == nullptr || halted_.exchange(true)) return;
+  if (passing_ == nullptr || halted_.exchange(true)) return;
   news_.notify_all();
 }
 
@@ -300,7 +300,7 @@ std::uint64_t Exports::everyone_else() const noexcept {
 transports::WindowPlace Exports::find(const void* data, std::size_t bytes) noexcept {
   const auto address = reinterpret_cast<device::Address>(data);
   const std::lock_guard lock(mutex_);
-  Live* const live = windows_ == nullptr ? nullptr : live_at(address);
+  Live* const live = passing_ == nullptr ? nullptr : live_at(address);
   if (live == nullptr || live->place.slot == most_exports) return {};
   const std::uint64_t offset = address - live->address;
   if (offset > live->bytes || bytes > live->bytes - offset) return {};
@@ -331,7 +331,7 @@ std::uint64_t Exports::send(const Live& live) const {
   for (std::size_t place = 0; place < ranks.size(); ++place) {
     const std::uint64_t bit = std::uint64_t{1} << place;
     if (place == table_.place() || (told & bit) != 0) continue;
-    const int error = windows_->pass_descriptor(ranks[place], message, descriptor.get());
+    const int error = passing_->pass_descriptor(ranks[place], message, descriptor.get());
     // A rank that is gone needs nothing.
     if (error == EAGAIN || base::is_shortage(error)) break;
     told |= bit;
@@ -346,7 +346,7 @@ std::string Exports::send_wanted() noexcept {
     Lives wanted;
     {
       const std::lock_guard lock(mutex_);
-      if (!any_wanted_ || windows_ == nullptr) return {};
+      if (!any_wanted_ || passing_ == nullptr) return {};
       any_wanted_ = false;
       for (const std::shared_ptr<Live>& live : live_)
         if (std::exchange(live->wanted, false)) wanted.push_back(live);

@@ -16,6 +16,7 @@
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "transports/cuda_ipc/own_table.h"
+#include "transports/host/passing.h"
 #include "transports/transport.h"
 
 namespace rondo::cuda_ipc {
@@ -44,8 +45,8 @@ class Exports {
   // How long the end of a registration waits at most.
   static constexpr milliseconds release_time{5000};
 
-  // windows: those of the host, with at most most_ranks; used until close().
-  Exports(transports::Windows& windows, int rank);
+  // windows: those of the host, with at most most_ranks. They and `passing` are used until close().
+  Exports(const transports::Windows& windows, host::DescriptorPassing& passing, int rank);
   Exports(const Exports&) = delete;
   Exports& operator=(const Exports&) = delete;
 
@@ -107,8 +108,8 @@ class Exports {
   std::uint64_t send(const Live& live) const;
 
   std::mutex mutex_;
-  std::condition_variable news_;  // for those who wait in release() and close()
-  transports::Windows* windows_;  // null once closed
+  std::condition_variable news_;      // for those who wait in release() and close()
+  host::DescriptorPassing* passing_;  // null once closed
   OwnTable table_;
   Lives live_;  // by address
   // Registered memory that the table shows, also while its registration ends.

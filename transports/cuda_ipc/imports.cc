@@ -66,13 +66,11 @@ device::Address FarMemory::address(const device::Gpu* gpu) const noexcept {
   return found == opened_.end() ? 0 : found->address();
 }
 
-Imports::Imports(int rank, transports::Windows& host, std::shared_ptr<device::Gpus> gpus,
+Imports::Imports(int rank, const transports::Windows& below, std::shared_ptr<device::Gpus> gpus,
                  std::shared_ptr<Exports> exports)
-    : gpus_(std::move(gpus)),
-      exports_(std::move(exports)),
-      ranks_(host.ranks().begin(), host.ranks().end()) {
+    : gpus_(std::move(gpus)), exports_(std::move(exports)), ranks_(below.ranks()) {
   place_ = place_of(rank);
-  for (const int each : ranks_) tables_.push_back(&table_in(host.area(each)));
+  for (const int each : ranks_) tables_.push_back(&table_in(below.area(each)));
   seen_.resize(tables_.size());
 }
 

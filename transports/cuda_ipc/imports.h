@@ -79,8 +79,8 @@ class FarMemory {
 // use (unsupported).
 class Imports {
  public:
-  // host: see CudaWindows; used until close().
-  Imports(int rank, transports::Windows& host, std::shared_ptr<device::Gpus> gpus,
+  // below: see CudaWindows; used until close().
+  Imports(int rank, const transports::Windows& below, std::shared_ptr<device::Gpus> gpus,
           std::shared_ptr<Exports> exports);
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;

@@ -32,8 +32,9 @@ void store_words(Words& words, const Bytes& bytes) noexcept {
 
 }  // namespace
 
-OwnTable::OwnTable(transports::Windows& windows, int rank)
-    : windows_(windows), ranks_(windows.ranks().begin(), windows.ranks().end()) {
+OwnTable::OwnTable(const transports::Windows& windows, const host::DescriptorPassing& passing,
+                   int rank)
+    : passing_(passing), ranks_(windows.ranks()) {
   place_ = static_cast<std::size_t>(std::ranges::lower_bound(ranks_, rank) - ranks_.begin());
   for (const int each : ranks_) tables_.push_back(&table_in(windows.area(each)));
   tables_[place_]->identity.store(random_word(), std::memory_order_release);
@@ -77,7 +78,7 @@ std::uint64_t OwnTable::await_released(const Place& place, base::TimePoint until
     const base::WakeWord& word = tables_[other]->mapped[place_][place.slot];
     for (;;) {
       const std::uint32_t state = word.load(std::memory_order_acquire);
-      if ((state & ~only_open) != place.generation || windows_.has_died(ranks_[other])) break;
+      if ((state & ~only_open) != place.generation || passing_.has_died(ranks_[other])) break;
       base::wake_sleepers(tables_[other]->news);
       if (base::Clock::now() >= std::min(until, waits_end_.load())) {
         holders |= std::uint64_t{1} << other;

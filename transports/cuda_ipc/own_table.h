@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "device/driver.h"
 #include "transports/cuda_ipc/table.h"
+#include "transports/host/passing.h"
 #include "transports/transport.h"
 
 namespace rondo::cuda_ipc {
@@ -30,8 +31,8 @@ class OwnTable {
     std::uint32_t slot = most_exports, generation = 0;  // most_exports: not shown
   };
 
-  // windows: those of the host; used until the last wait has ended. Throws Error(system).
-  OwnTable(transports::Windows& windows, int rank);
+  // windows: those of the host. passing: used until the last wait has ended. Throws Error(system).
+  OwnTable(const transports::Windows& windows, const host::DescriptorPassing& passing, int rank);
   OwnTable(const OwnTable&) = delete;
   OwnTable& operator=(const OwnTable&) = delete;
 
@@ -51,7 +52,7 @@ class OwnTable {
   void end_waits(base::TimePoint until) noexcept { waits_end_ = until; }
 
  private:
-  transports::Windows& windows_;
+  const host::DescriptorPassing& passing_;
   std::vector<int> ranks_;
   std::size_t place_ = 0;
   std::vector<Table*> tables_;  // by place

@@ -41,17 +41,14 @@ std::size_t room_of(std::size_t bytes) noexcept {
 class Exports::Owned final : public transports::Allocation {
  public:
   Owned(std::shared_ptr<Exports> exports, std::byte* data, std::size_t bytes)
-      : exports_(std::move(exports)), data_(data), bytes_(bytes) {}
+      : Allocation({data, bytes}), exports_(std::move(exports)) {}
   // A child that was forked has a copy of this object, and no say in the memory.
   ~Owned() override {
-    if (::getpid() == process_) exports_->remove(reinterpret_cast<std::uintptr_t>(data_));
+    if (::getpid() == process_) exports_->remove(reinterpret_cast<std::uintptr_t>(memory().data()));
   }
-  std::span<std::byte> memory() const noexcept override { return {data_, bytes_}; }
 
  private:
   std::shared_ptr<Exports> exports_;
-  std::byte* data_;
-  std::size_t bytes_;
   pid_t process_ = ::getpid();
 };
 

@@ -9,7 +9,7 @@ namespace rondo::mem {
 
 MemLink::MemLink(int rank, int peer, transports::Lane lane, const transports::Sinks& sinks,
                  MemPipe& pipe, MemBell& other, const MemFaults& faults, std::uint64_t seed)
-    : Link(peer, lane, sinks),
+    : Link(peer, lane, sinks, "mem rank " + std::to_string(peer)),
       pipe_(pipe),
       other_(other),
       outgoing_({rank, peer, lane, MemPipe::direction(rank, peer)}, pipe, other, faults,
@@ -21,10 +21,6 @@ MemLink::~MemLink() {
   incoming_.halt();
   pipe_.end(MemPipe::closed);
   other_.ring();
-}
-
-std::string MemLink::describe() const {
-  return "mem rank " + std::to_string(peer());
 }
 
 bool MemLink::progress() {

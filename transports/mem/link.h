@@ -26,7 +26,6 @@ class MemLink final : public transports::Link {
                         std::span<const std::byte> payload) override {
     return broken_ ? transports::Send::full : outgoing_.send(header, payload);
   }
-  std::string describe() const override;
 
   bool progress();
   bool ready() const noexcept;

@@ -70,14 +70,12 @@ class MemTransport final : public transports::Transport {
     if (fabric.windows) windows_.emplace(fabric.windows, rank, fabric.bells);
   }
 
-  std::string_view name() const noexcept override { return "mem"; }
-  transports::Blob address() const override {
+  transports::Identity identity() const override {
     base::Writer writer;
     writer.put(fabric_.identity);
     writer.put(static_cast<std::uint32_t>(rank_));
-    return writer.take();
+    return {"mem", writer.take(), "mem rank " + std::to_string(rank_)};
   }
-  std::string describe() const override { return "mem rank " + std::to_string(rank_); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override {
     base::Reader reader(address);
     const auto identity = reader.get<std::uint64_t>();
@@ -115,7 +113,9 @@ class MemTransport final : public transports::Transport {
     for (const auto& link : links_) moved |= link && link->progress();
     return moved;
   }
-  int wait_descriptor() const noexcept override { return fabric_.bell(rank_).descriptor(); }
+  transports::WakeSource wake_source() const noexcept override {
+    return {fabric_.bell(rank_).descriptor()};
+  }
   bool prepare_sleep() override {
     fabric_.bell(rank_).lie_down();
     for (const auto& link : links_) {

@@ -32,9 +32,13 @@ ZeroPages::~ZeroPages() {
 class MemWindowTable::Owned final : public transports::Allocation {
  public:
   Owned(std::shared_ptr<MemWindowTable> table, int rank, std::size_t bytes)
-      : table_(std::move(table)),
+      : Owned(std::move(table), rank, bytes, std::make_unique<ZeroPages>(bytes)) {}
+  Owned(std::shared_ptr<MemWindowTable> table, int rank, std::size_t bytes,
+        std::unique_ptr<ZeroPages> pages)
+      : Allocation(pages->bytes()),
+        table_(std::move(table)),
         rank_(static_cast<std::size_t>(rank)),
-        pages_(std::make_unique<ZeroPages>(bytes)) {
+        pages_(std::move(pages)) {
     const std::lock_guard lock(table_->mutex_);
     table_->freed_.reserve(table_->freed_.size() + table_->live_[rank_].size() + 1);
     table_->live_[rank_].emplace(pages_->bytes().data(), bytes);
@@ -47,7 +51,6 @@ class MemWindowTable::Owned final : public transports::Allocation {
     pages_->discard();
     table_->freed_.push_back(std::move(pages_));
   }
-  std::span<std::byte> memory() const noexcept override { return pages_->bytes(); }
 
  private:
   std::shared_ptr<MemWindowTable> table_;

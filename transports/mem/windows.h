@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "transports/host/passing.h"
 #include "transports/mem/ring.h"
 #include "transports/transport.h"
 
@@ -55,29 +56,31 @@ class MemWindowTable {
 };
 
 // The table as one rank sees it. A place is an address.
-class MemWindows final : public transports::Windows {
+class MemWindows final : public transports::Windows, public host::DescriptorPassing {
  public:
   MemWindows(std::shared_ptr<MemWindowTable> table, int rank, std::vector<MemBell>& bells)
-      : table_(std::move(table)), rank_(rank), bells_(bells), ranks_(bells.size()) {
-    std::iota(ranks_.begin(), ranks_.end(), 0);
-  }
-  std::span<const int> ranks() const noexcept override { return ranks_; }
+      : Windows(all_ranks(bells.size())), table_(std::move(table)), rank_(rank), bells_(bells) {}
   std::byte* area(int rank) const noexcept override { return table_->area(rank); }
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override;
   std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
   void notify() noexcept override;
   // Nobody passes descriptors: the sink only learns of halt().
-  void set_sink(transports::DescriptorSink* sink) noexcept override { sink_ = sink; }
+  void set_sink(host::DescriptorSink* sink) noexcept override { sink_ = sink; }
   void halt() noexcept {
     if (sink_ != nullptr) sink_->halted();
   }
 
  private:
+  static std::vector<int> all_ranks(std::size_t count) {
+    std::vector<int> ranks(count);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
   std::shared_ptr<MemWindowTable> table_;
-  transports::DescriptorSink* sink_ = nullptr;
+  host::DescriptorSink* sink_ = nullptr;
   int rank_;
   std::vector<MemBell>& bells_;
-  std::vector<int> ranks_;
 };
 
 }  // namespace rondo::mem

@@ -18,9 +18,7 @@ namespace rondo::rdma {
 class Absent final : public transports::Transport {
  public:
   explicit Absent(std::string why) : why_(std::move(why)) {}
-  std::string_view name() const noexcept override { return "rdma"; }
-  transports::Blob address() const override { return {}; }
-  std::string describe() const override { return "no RDMA"; }
+  transports::Identity identity() const override { return {"rdma", {}, "no RDMA"}; }
   transports::Reach reach(int, std::span<const std::byte>) const override { return {{}, why_}; }
   void start(std::vector<transports::Blob>, std::uint64_t) override {}
   void halt() noexcept override {}
@@ -28,7 +26,7 @@ class Absent final : public transports::Transport {
     throw Error(Errc::unsupported, fmt::format("rank {} is not reached over rdma: {}", peer, why_));
   }
   bool progress() override { return false; }
-  int wait_descriptor() const noexcept override { return -1; }
+  transports::WakeSource wake_source() const noexcept override { return {}; }
   bool prepare_sleep() override { return true; }
 
  private:

@@ -35,7 +35,7 @@ transports::Send RdmaLink::send(const transports::HeaderBytes& header,
 
 void RdmaLink::attach(connect::Event& event) {
   if (state_ == State::broken) return owner_.connections().forget(event.socket.get());
-  name_ = std::move(event.name);
+  rename(std::move(event.name));
   conversation_.attach(std::move(event.socket), event.agreed);
   state_ = State::preparing;
   try {
@@ -200,7 +200,7 @@ std::optional<Conversation::End> RdmaLink::ending() {
   if (!flushed_work_) return std::nullopt;
   return Conversation::End{Errc::peer_lost,
                            fmt::format("{}: the queue pair went into the error state",
-                                       paths_.empty() ? name_ : paths_.front()->route()),
+                                       paths_.empty() ? describe() : paths_.front()->route()),
                            false};
 }
 

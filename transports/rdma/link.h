@@ -48,8 +48,7 @@ class RdmaLink final : public transports::Link {
 
   RdmaLink(int peer, transports::Lane lane, const transports::Sinks& sinks, std::string name,
            Owner& owner, SendPool& pool, RegionCache& regions, SlotShape slots, bool grants)
-      : Link(peer, lane, sinks),
-        name_(std::move(name)),
+      : Link(peer, lane, sinks, std::move(name)),
         owner_(owner),
         shape_(slots),
         outgoing_(pool, regions, consumption_),
@@ -58,7 +57,6 @@ class RdmaLink final : public transports::Link {
 
   transports::Send send(const transports::HeaderBytes& header,
                         std::span<const std::byte> payload) override;
-  std::string describe() const override { return name_; }
 
   // The functions below are for the transport.
   void attach(connect::Event& event);
@@ -101,7 +99,6 @@ class RdmaLink final : public transports::Link {
   void close_connection() noexcept;
   void break_off(Errc code, std::string_view what, bool clean);
 
-  std::string name_;
   Owner& owner_;
   const SlotShape shape_;
   State state_ = State::closed;

@@ -74,22 +74,19 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   Rdma(const Options& options, std::shared_ptr<Context> context);
   ~Rdma() override;
 
-  std::string_view name() const noexcept override { return "rdma"; }
-  transports::Blob address() const override { return encode(own_); }
-  std::string describe() const override {
-    return connect::to_text(connections_.address().endpoints.front());
+  transports::Identity identity() const override {
+    return {"rdma", encode(own_), connect::to_text(connections_.address().endpoints.front())};
   }
   std::string describe_peer(int peer) const override;
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   RdmaLink& link(int peer, transports::Lane lane) override;
   std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override;
-  std::unique_ptr<transports::Registration> register_dmabuf(
-      const transports::DmaBuffer& buffer) override;
+  std::unique_ptr<transports::Registration> register_dmabuf(const DmaBuffer& buffer);
   void halt() noexcept override;
   void finish_sending(base::TimePoint until) override { flush_links(until); }
   bool progress() override;
-  int wait_descriptor() const noexcept override { return epoll_.get(); }
+  transports::WakeSource wake_source() const noexcept override { return {epoll_.get()}; }
   bool prepare_sleep() override;
 
  private:
@@ -327,8 +324,7 @@ std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::b
                                      base::describe_bytes(memory.size())));
 }
 
-std::unique_ptr<transports::Registration> Rdma::register_dmabuf(
-    const transports::DmaBuffer& buffer) {
+std::unique_ptr<transports::Registration> Rdma::register_dmabuf(const DmaBuffer& buffer) {
   if (!std::ranges::all_of(context_->devices->all(), &Device::takes_dmabuf)) return nullptr;
   return try_to_register(buffer, fmt::format("cannot use {} of GPU memory",
                                              base::describe_bytes(buffer.memory.size())));
@@ -469,6 +465,12 @@ std::unique_ptr<transports::Transport> make_rdma(const Options& options, const S
     base::log_line(base::LogLevel::warning,
                    fmt::format("rank {} does not use RDMA: {}", options.rank, obstacle));
   return std::make_unique<Absent>(std::move(obstacle));
+}
+
+std::unique_ptr<transports::Registration> register_dmabuf(transports::Transport& transport,
+                                                          const DmaBuffer& buffer) {
+  auto* const rdma = dynamic_cast<Rdma*>(&transport);
+  return rdma != nullptr ? rdma->register_dmabuf(buffer) : nullptr;
 }
 
 }  // namespace rondo::rdma

@@ -35,8 +35,7 @@ MemoryRegion::MemoryRegion(std::shared_ptr<Devices> devices, std::span<std::byte
   });
 }
 
-MemoryRegion::MemoryRegion(std::shared_ptr<Devices> devices, const transports::DmaBuffer& buffer,
-                           int access)
+MemoryRegion::MemoryRegion(std::shared_ptr<Devices> devices, const DmaBuffer& buffer, int access)
     : devices_(std::move(devices)), memory_(buffer.memory) {
   register_with_all([&](Device& device) {
     return device.verbs().reg_dmabuf_mr(device.domain(), buffer.offset, memory_.size(),

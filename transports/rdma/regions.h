@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/own_descriptors.h"
 #include "transports/rdma/devices.h"
+#include "transports/rdma/rdma.h"
 #include "transports/transport.h"
 
 namespace rondo::rdma {
@@ -29,7 +30,7 @@ class MemoryRegion {
  public:
   // access: IBV_ACCESS_*. Throws Error(system) with the remedy when a device refuses.
   MemoryRegion(std::shared_ptr<Devices> devices, std::span<std::byte> memory, int access);
-  MemoryRegion(std::shared_ptr<Devices> devices, const transports::DmaBuffer& buffer, int access);
+  MemoryRegion(std::shared_ptr<Devices> devices, const DmaBuffer& buffer, int access);
   ~MemoryRegion();
   MemoryRegion(const MemoryRegion&) = delete;
   MemoryRegion& operator=(const MemoryRegion&) = delete;

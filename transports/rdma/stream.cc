@@ -37,7 +37,6 @@ class DeviceStream final : public transports::Stream {
  public:
   DeviceStream(const Options& options, std::shared_ptr<Context> context);
 
-  transports::Blob address() const override { return encode(ports_); }
   Setup prepare(std::span<const std::byte> left, std::span<const std::byte> right) override;
   void connect(std::span<const std::byte> from_left,
                std::span<const std::byte> from_right) override;
@@ -85,7 +84,8 @@ std::vector<PortAddress> read_ports(std::span<const std::byte> bytes) {
 }
 
 DeviceStream::DeviceStream(const Options& options, std::shared_ptr<Context> context)
-    : options_(options),
+    : Stream(encode(addresses_of(context->devices->ports()))),
+      options_(options),
       context_(std::move(context)),
       ports_(addresses_of(context_->devices->ports())),
       region_(context_->devices, pages_.memory(),

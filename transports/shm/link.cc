@@ -7,9 +7,9 @@
 
 namespace rondo::shm {
 
-std::string ShmLink::describe() const {
-  return peer_.process.process > 0 ? fmt::format("process {}", peer_.process.process)
-                                   : "a process of this host";
+std::string ShmLink::name_of(const ShmNeighbourState& peer) {
+  return peer.process.process > 0 ? fmt::format("process {}", peer.process.process)
+                                  : "a process of this host";
 }
 
 bool ShmLink::progress() {

@@ -20,7 +20,7 @@ class ShmLink final : public transports::Link {
   ShmLink(ShmNeighbourState& peer, transports::Lane lane, const transports::Sinks& sinks,
           std::byte* out, const std::byte* in, std::size_t ring_bytes, transports::Windows& windows,
           const ShmImports& imports)
-      : Link(peer.rank, lane, sinks),
+      : Link(peer.rank, lane, sinks, name_of(peer)),
         peer_(peer),
         outgoing_(peer, lane, out, ring_bytes, windows),
         incoming_(peer, lane, in, ring_bytes, imports) {}
@@ -29,7 +29,6 @@ class ShmLink final : public transports::Link {
                         std::span<const std::byte> payload) override {
     return broken_ || peer_.ended ? transports::Send::full : outgoing_.send(header, payload);
   }
-  std::string describe() const override;
 
   // The functions below are for the transport.
   // The link has been asked for. Only then the sink hears of a peer that closes in order.
@@ -47,6 +46,7 @@ class ShmLink final : public transports::Link {
   bool ready() const noexcept;
 
  private:
+  static std::string name_of(const ShmNeighbourState& peer);
   bool over() const noexcept;
   void break_off(Errc code, std::string_view what, bool clean);
 

@@ -75,11 +75,10 @@ class Shm final : public transports::Transport {
   explicit Shm(const Options& options);
   ~Shm() override;
 
-  std::string_view name() const noexcept override { return "shm"; }
-  transports::Blob address() const override {
-    return listener_.obstacle.empty() ? host::encode(own_address()) : transports::Blob{};
+  transports::Identity identity() const override {
+    return {"shm", listener_.obstacle.empty() ? host::encode(own_address()) : transports::Blob{},
+            fmt::format("process {}", ::getpid())};
   }
-  std::string describe() const override { return fmt::format("process {}", ::getpid()); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   transports::Link& link(int peer, transports::Lane lane) override;
@@ -87,10 +86,11 @@ class Shm final : public transports::Transport {
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return exports_ && bytes != 0 ? host::Exports::allocate(exports_, bytes) : nullptr;
   }
-  std::optional<bool> shares_core(int core) noexcept override;
+  std::optional<bool> shares_core(int core) noexcept;
   bool progress() override;
-  int wait_descriptor() const noexcept override { return wait_word_ ? -1 : epoll_.get(); }
-  base::WakeWord* wait_word() noexcept override { return wait_word_; }
+  transports::WakeSource wake_source() const noexcept override {
+    return {wait_word_ ? -1 : epoll_.get(), wait_word_};
+  }
   bool prepare_sleep() override;
   void halt() noexcept override {
     if (!windows_) return;
@@ -100,7 +100,7 @@ class Shm final : public transports::Transport {
     for (const Links& links : links_)
       for (const auto& link : links) link->halt();
   }
-  void interrupt(std::string_view why) noexcept override { interruption_.set(why); }
+  void interrupt(std::string_view why) noexcept { interruption_.set(why); }
 
  private:
   using Links = std::array<std::unique_ptr<ShmLink>, transports::link_lane_count>;
@@ -378,6 +378,16 @@ bool Shm::prepare_sleep() {
 
 std::unique_ptr<transports::Transport> make_shm(const Options& options) {
   return std::make_unique<Shm>(options);
+}
+
+void interrupt(transports::Transport& transport, std::string_view why) noexcept {
+  if (auto* const shm = dynamic_cast<Shm*>(&transport)) shm->interrupt(why);
+}
+
+CoreCheck core_check(transports::Transport& transport) {
+  auto* const shm = dynamic_cast<Shm*>(&transport);
+  if (shm == nullptr) return {};
+  return [shm](int core) { return shm->shares_core(core); };
 }
 
 std::string obstacle() {

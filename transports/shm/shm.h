@@ -5,8 +5,11 @@
 // to its own segment; the others only read it, and ring its bell (bell.h).
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "transports/transport.h"
@@ -20,7 +23,7 @@ struct Options {
   std::string host;    // base::host_identity() of this rank
   // For start(), which waits for all ranks of this host.
   base::TimePoint deadline = base::TimePoint::max();
-  // The driver understands Transport::wait_word(). The transport then has one if this rank reaches
+  // The driver understands WakeSource::word. The transport then has one if this rank reaches
   // all others, and keeps one descriptor for each of them.
   bool may_sleep_on_word = false;
 };
@@ -32,6 +35,17 @@ struct Options {
 // all of them must call it at about the same time. It throws Error: peer_lost when one of them ends
 // meanwhile, authentication, deadline_exceeded, rendezvous, system.
 std::unique_ptr<transports::Transport> make_shm(const Options& options);
+
+// Makes a start() of this transport that waits for other ranks end with Error(rendezvous) and this
+// text. Does nothing to another transport. Thread-safe.
+void interrupt(transports::Transport& transport, std::string_view why) noexcept;
+
+// Tells whether ranks share a core: for a rank that waits on this core (a number of
+// sched_getcpu()). It publishes the core to the ranks of this host, and returns whether one of them
+// that is awake last waited there; no value before start() has ended. Empty for another transport.
+// Thread-bound (the driver of the transport, which outlives it).
+using CoreCheck = std::function<std::optional<bool>(int core)>;
+CoreCheck core_check(transports::Transport& transport);
 
 // Why shared memory cannot be used in this process; empty when it can.
 std::string obstacle();

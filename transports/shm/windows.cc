@@ -57,7 +57,7 @@ void ShmImports::take_left_over() {
 }
 
 void ShmImports::learn(host::Packet packet, std::span<const std::byte> bytes) {
-  constexpr std::size_t most_bytes = passed_magic.size() + transports::most_passed_bytes;
+  constexpr std::size_t most_bytes = passed_magic.size() + host::most_passed_bytes;
   if (packet.descriptors[0] && bytes.size() <= most_bytes && bytes.size() >= passed_magic.size() &&
       std::ranges::equal(bytes.first(passed_magic.size()), bytes_of(passed_magic))) {
     if (sink_ != nullptr)
@@ -109,15 +109,26 @@ std::byte* ShmImports::map(transports::WindowPlace place, std::size_t bytes) con
   return extent ? extent.data() + place.offset : nullptr;
 }
 
+namespace {
+
+std::vector<int> with_peers(int rank, std::span<const std::unique_ptr<ShmNeighbourState>> peers) {
+  std::vector<int> ranks{rank};
+  for (const auto& peer : peers) ranks.push_back(peer->rank);
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+}  // namespace
+
 ShmWindows::ShmWindows(int rank, const Segment& own,
                        std::span<const std::unique_ptr<ShmNeighbourState>> peers,
                        std::shared_ptr<host::Exports> exports)
-    : rank_(rank), own_(own), peers_(peers), exports_(std::move(exports)), ranks_{rank} {
-  for (const auto& peer : peers_) {
-    ranks_.push_back(peer->rank);
-    imports_.emplace_back(*peer);
-  }
-  std::ranges::sort(ranks_);
+    : Windows(with_peers(rank, peers)),
+      rank_(rank),
+      own_(own),
+      peers_(peers),
+      exports_(std::move(exports)) {
+  for (const auto& peer : peers_) imports_.emplace_back(*peer);
   await(transports::every_wake_bit);
 }
 
@@ -143,8 +154,8 @@ std::byte* ShmWindows::map(int rank, transports::WindowPlace place, std::size_t 
 
 int ShmWindows::pass_descriptor(int rank, std::span<const std::byte> message, int descriptor) {
   const std::size_t index = index_of(rank);
-  if (index == peers_.size() || message.size() > transports::most_passed_bytes) return EINVAL;
-  std::array<std::byte, passed_magic.size() + transports::most_passed_bytes> packet;
+  if (index == peers_.size() || message.size() > host::most_passed_bytes) return EINVAL;
+  std::array<std::byte, passed_magic.size() + host::most_passed_bytes> packet;
   std::ranges::copy(message, std::ranges::copy(bytes_of(passed_magic), packet.begin()).out);
   return host::send_packet(peers_[index]->socket.get(),
                            std::span(packet).first(passed_magic.size() + message.size()),
@@ -160,7 +171,7 @@ bool ShmWindows::has_died(int rank) const noexcept {
          !peers_[index]->left();
 }
 
-void ShmWindows::set_sink(transports::DescriptorSink* sink) noexcept {
+void ShmWindows::set_sink(host::DescriptorSink* sink) noexcept {
   sink_ = sink;
   for (ShmImports& one : imports_) one.set_sink(sink);
 }

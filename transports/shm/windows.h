@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transports/host/exports.h"
+#include "transports/host/passing.h"
 #include "transports/shm/neighbour.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
@@ -34,7 +35,7 @@ class ShmImports {
   }
   std::byte* map(transports::WindowPlace place, std::size_t bytes) const noexcept;
   // Takes what the peer passes. Null: nobody does.
-  void set_sink(transports::DescriptorSink* sink) noexcept { sink_ = sink; }
+  void set_sink(host::DescriptorSink* sink) noexcept { sink_ = sink; }
 
  private:
   void learn(host::Packet packet, std::span<const std::byte> bytes);
@@ -49,18 +50,17 @@ class ShmImports {
   base::TimePoint next_try_{};
   bool left_over_ = false;  // a message is in the socket, because descriptors were short
   base::QuotaLog log_;
-  transports::DescriptorSink* sink_ = nullptr;
+  host::DescriptorSink* sink_ = nullptr;
 };
 
 // The windows of the shm transport: areas in the segments, and allocated memory. Thread-bound (the
 // driver of the transport). It takes no lock of its own; find() may take that of host::Exports.
-class ShmWindows final : public transports::Windows {
+class ShmWindows final : public transports::Windows, public host::DescriptorPassing {
  public:
   // peers: in order of ranks; they and `own` outlive the object.
   ShmWindows(int rank, const Segment& own,
              std::span<const std::unique_ptr<ShmNeighbourState>> peers,
              std::shared_ptr<host::Exports> exports);
-  std::span<const int> ranks() const noexcept override { return ranks_; }
   std::byte* area(int rank) const noexcept override;
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override {
     catch_up();
@@ -75,7 +75,7 @@ class ShmWindows final : public transports::Windows {
   void notify() noexcept override;
   int pass_descriptor(int rank, std::span<const std::byte> message, int descriptor) override;
   bool has_died(int rank) const noexcept override;
-  void set_sink(transports::DescriptorSink* sink) noexcept override;
+  void set_sink(host::DescriptorSink* sink) noexcept override;
   void halt() noexcept {
     if (sink_ != nullptr) sink_->halted();
   }
@@ -89,9 +89,8 @@ class ShmWindows final : public transports::Windows {
   const Segment& own_;
   std::span<const std::unique_ptr<ShmNeighbourState>> peers_;
   std::shared_ptr<host::Exports> exports_;
-  std::vector<int> ranks_;
   std::vector<ShmImports> imports_;  // by peer
-  transports::DescriptorSink* sink_ = nullptr;
+  host::DescriptorSink* sink_ = nullptr;
 };
 
 }  // namespace rondo::shm

@@ -15,10 +15,7 @@ namespace rondo::tcp {
 
 SoleLink::SoleLink(int peer, transports::Lane lane, const transports::Sinks& sinks,
                    std::string name, connect::Connections& connections, BorrowSlot& slot)
-    : TcpLink(peer, lane, sinks),
-      name_(std::move(name)),
-      connections_(connections),
-      receiver_(slot) {}
+    : TcpLink(peer, lane, sinks, std::move(name)), connections_(connections), receiver_(slot) {}
 
 transports::Send SoleLink::send(const transports::HeaderBytes& header,
                                 std::span<const std::byte> payload) {
@@ -33,7 +30,7 @@ transports::Send SoleLink::send(const transports::HeaderBytes& header,
 Watched* SoleLink::attach(connect::Event& event) {
   if (state_ == State::broken) return nullptr;
   socket_ = std::move(event.socket);
-  name_ = std::move(event.name);
+  rename(std::move(event.name));
   route_ = std::move(event.route);
   interface_ = std::move(event.interface);
   sender_.attach(socket_.get(), event.agreed);

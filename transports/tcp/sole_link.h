@@ -24,7 +24,6 @@ class SoleLink final : public TcpLink, private Watched {
 
   transports::Send send(const transports::HeaderBytes& header,
                         std::span<const std::byte> payload) override;
-  std::string describe() const override { return name_; }
 
   Watched* attach(connect::Event& event) override;
   bool open() const noexcept override { return state_ == State::open; }
@@ -46,7 +45,7 @@ class SoleLink final : public TcpLink, private Watched {
   void close() noexcept;
 
   State state_ = State::closed;
-  std::string name_, route_, interface_;
+  std::string route_, interface_;
   connect::Connections& connections_;
   base::FileDescriptor socket_;
   FrameSender sender_;

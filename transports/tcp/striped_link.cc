@@ -23,8 +23,7 @@ constexpr milliseconds doubt_limit{500};
 StripedLink::StripedLink(int peer, transports::Lane lane, const transports::Sinks& sinks,
                          std::string name, std::size_t paths, connect::Connections& connections,
                          BorrowSlot& slot)
-    : TcpLink(peer, lane, sinks),
-      name_(std::move(name)),
+    : TcpLink(peer, lane, sinks, std::move(name)),
       connections_(connections),
       paths_(paths),
       sender_(paths),
@@ -52,7 +51,7 @@ Watched* StripedLink::attach(connect::Event& event) {
   path.pace.attach(path.socket.get());
   path.route = std::move(event.route);
   path.interface = std::move(event.interface);
-  if (path.index == 0) name_ = std::move(event.name);
+  if (path.index == 0) rename(std::move(event.name));
   sender_.attach(path.index, path.socket.get(), event.speed, event.agreed);
   receiver_.attach(path.index, path.socket.get(), event.agreed);
   ++attached_;

@@ -28,7 +28,6 @@ class StripedLink final : public TcpLink {
 
   transports::Send send(const transports::HeaderBytes& header,
                         std::span<const std::byte> payload) override;
-  std::string describe() const override { return name_; }
 
   Watched* attach(connect::Event& event) override;
   bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
@@ -67,7 +66,6 @@ class StripedLink final : public TcpLink {
   bool judge_doubtful();
 
   State state_ = State::closed;
-  std::string name_;
   connect::Connections& connections_;
   std::vector<Path> paths_;
   std::size_t attached_ = 0;

@@ -87,10 +87,9 @@ class Tcp final : public transports::Transport {
  public:
   explicit Tcp(const Options& options);
 
-  std::string_view name() const noexcept override { return "tcp"; }
-  transports::Blob address() const override { return connect::encode(connections_.address()); }
-  std::string describe() const override {
-    return connect::to_text(connections_.address().endpoints.front());
+  transports::Identity identity() const override {
+    const connect::Address& own = connections_.address();
+    return {"tcp", connect::encode(own), connect::to_text(own.endpoints.front())};
   }
   std::string describe_peer(int peer) const override;
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
@@ -102,9 +101,9 @@ class Tcp final : public transports::Transport {
       if (link) link->halt();
   }
   std::vector<int> linger(base::TimePoint until) override;
-  transports::Segments segments() override { return connections_.segments(); }
+  connect::Segments segments() { return connections_.segments(); }
   bool progress() override;
-  int wait_descriptor() const noexcept override { return epoll_.get(); }
+  transports::WakeSource wake_source() const noexcept override { return {epoll_.get()}; }
   bool prepare_sleep() override;
 
  private:
@@ -382,6 +381,11 @@ bool Tcp::prepare_sleep() {
 
 std::unique_ptr<transports::Transport> make_tcp(const Options& options) {
   return std::make_unique<Tcp>(options);
+}
+
+connect::Segments segments_of(transports::Transport& transport) {
+  auto* const tcp = dynamic_cast<Tcp*>(&transport);
+  return tcp != nullptr ? tcp->segments() : connect::Segments{};
 }
 
 }  // namespace rondo::tcp

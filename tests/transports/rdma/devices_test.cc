@@ -130,7 +130,7 @@ TEST_CASE("rdma: memory of a GPU is known to every device, or to none") {
   REQUIRE(::ftruncate(gpu.get(), 64 << 10) == 0);
   // The GPU's addresses mean nothing to the processor.
   const std::span memory(reinterpret_cast<std::byte*>(std::uintptr_t{0x70000}), 32u << 10);
-  const transports::DmaBuffer buffer{gpu.get(), 4096, memory};
+  const rdma::DmaBuffer buffer{gpu.get(), 4096, memory};
   std::vector<FakeHost> hosts = roce_hosts(1, 2);
   rdma::Options options;
   options.size = 2;
@@ -144,11 +144,11 @@ TEST_CASE("rdma: memory of a GPU is known to every device, or to none") {
              std::string::npos) == (i < able));
     const int before = fabric.counts().registrations;
     fabric.fail(0, "reg_dmabuf_mr", ENOMEM, 1);
-    CHECK(transport->register_dmabuf(buffer) == nullptr);
+    CHECK(rdma::register_dmabuf(*transport, buffer) == nullptr);
     fabric.fail(0, "reg_dmabuf_mr", 0, 0, 0);
     CHECK(fabric.counts().registrations == before);
     {
-      const auto registration = transport->register_dmabuf(buffer);
+      const auto registration = rdma::register_dmabuf(*transport, buffer);
       CHECK((registration != nullptr) == (able == 2));
       CHECK(fabric.counts().registrations == before + (able == 2 ? 2 : 0));
       rdma::RegionCache regions(shared.context()->regions);
