@@ -13,10 +13,9 @@
 #include "conformance.h"
 #include "support/idle_link.h"
 #include "transports/tcp/frame_receiver.h"
-#include "transports/tcp/frame_sender.h"
 #include "transports/tcp/piece.h"
+#include "transports/tcp/sender.h"
 #include "transports/tcp/striped_receiver.h"
-#include "transports/tcp/striped_sender.h"
 
 namespace rondo::testing {
 namespace {
@@ -77,7 +76,7 @@ struct Wire {
 
 // The receiver of a link of one connection, and what it tells.
 struct SoleReceiver {
-  SoleReceiver() { receiver.attach(wire.own.get(), {}); }
+  SoleReceiver() { receiver.attach(0, wire.own.get(), {}); }
 
   const Wire wire;
   const std::unique_ptr<tcp::BorrowSlot> slot = std::make_unique<tcp::BorrowSlot>();
@@ -90,8 +89,8 @@ struct SoleReceiver {
 
 TEST_CASE("a small payload that the socket takes in part may be changed at once") {
   const Wire wire;
-  tcp::FrameSender sender;
-  sender.attach(wire.own.get(), {});
+  tcp::Sender sender(1);
+  sender.attach(0, wire.own.get(), 0, {});
   LearningSink sink;
   IdleLink link{1, transports::Lane::bulk, &sink};
   const transports::HeaderBytes header = header_of(7);
@@ -109,7 +108,7 @@ TEST_CASE("a small payload that the socket takes in part may be changed at once"
   while (came.size() < wanted.size()) {
     const ssize_t count = ::recv(wire.peer.get(), scratch.data(), scratch.size(), 0);
     if (count > 0) came.insert(came.end(), scratch.begin(), scratch.begin() + count);
-    sender.flag_room();
+    sender.flag_room(0);
     if (!sender.resume(link)) REQUIRE(count > 0);
   }
   CHECK(came == wanted);
@@ -122,7 +121,7 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
   sink.buffer.resize(payload.size());
   wire.write(header_of(7));
   wire.write(std::span(payload).first(500));
-  receiver.flag_readable();
+  receiver.flag_readable(0);
   REQUIRE(receiver.has_work());
   while (receiver.receive(link, false)) {
   }
@@ -130,7 +129,7 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
   CHECK_FALSE(receiver.has_work());
   wire.write(std::span(payload).subspan(500));
   CHECK_FALSE(receiver.has_work());
-  receiver.flag_readable();
+  receiver.flag_readable(0);
   CHECK(receiver.has_work());
   CHECK(receiver.receive(link, false));
   CHECK(sink.frames == 1);
@@ -143,7 +142,7 @@ TEST_CASE("a sink that accepts a frame and does not announce it ends a link of o
   auto& [wire, slot, receiver, sink, link] = bench;
   sink.announces = false;
   wire.write(header_of(7));
-  receiver.flag_readable();
+  receiver.flag_readable(0);
   CHECK(receiver.receive(link, false));
   REQUIRE(receiver.end());
   CHECK(receiver.end()->what == "a frame has been accepted and not announced");
@@ -171,7 +170,7 @@ TEST_CASE("a sink that accepts a frame and does not announce it ends a link of s
 
 TEST_CASE("after a failure of one path nothing is written on the others") {
   std::array<Wire, 2> wires;
-  tcp::StripedSender sender(wires.size());
+  tcp::Sender sender(wires.size());
   for (std::size_t path = 0; path < wires.size(); ++path)
     sender.attach(path, wires[path].own.get(), 0, {});
   LearningSink sink;

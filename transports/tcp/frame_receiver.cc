@@ -17,18 +17,6 @@ namespace {
 // A whole frame up to this size is read into one buffer and copied from there, which is cheaper
 // than a list of buffers.
 constexpr std::size_t one_piece = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
-// The most that is read from one link before the others, above all the urgent lane, have their
-// turn.
-constexpr std::size_t most_at_once = std::size_t{1} << 20;
-
-template <class Call>
-ssize_t without_interruption(Call call) noexcept {
-  ssize_t result = 0;
-  do result = call();
-  while (result < 0 && errno == EINTR);
-  return result;
-}
-
 }  // namespace
 
 bool FrameReceiver::has_work() const noexcept {
@@ -80,7 +68,7 @@ bool FrameReceiver::is_genuine() {
   tags_->begin();
   tags_->add(frames_.header());
   genuine_ = tags_->matches(frames_.trailer());
-  if (!genuine_) end_ = End{base::wrong_tag, false, Errc::authentication};
+  if (!genuine_) end_ = End{0, base::wrong_tag, false, Errc::authentication};
   if (payload_tags_) tags_->begin();
   return genuine_;
 }
@@ -147,7 +135,7 @@ bool FrameReceiver::read_frame(transports::Link& link) {
   if (!frames_.head_complete()) return true;
   if (!frames_.accepted() && !show_header(link)) {
     if (frames_.held() && count > header_count)
-      end_ = End{"a frame that was announced has been held back", false};
+      end_ = End{0, "a frame that was announced has been held back", false};
     return true;
   }
   const std::size_t payload_count = std::min(count - header_count, to.size());
@@ -157,7 +145,7 @@ bool FrameReceiver::read_frame(transports::Link& link) {
   frames_.came(link, slot_.memory, payload_count);
   if (frames_.left() > 0 || tail_count < tail_left) return settle();
   if (tail_left > 0 && !tags_->matches(tail_)) {
-    end_ = End{base::wrong_tag, false, Errc::authentication};
+    end_ = End{0, base::wrong_tag, false, Errc::authentication};
     return true;
   }
   tail_bytes_ = 0;
@@ -168,7 +156,7 @@ bool FrameReceiver::read_frame(transports::Link& link) {
 
 // Ends the link if the sink has misused it. Always true: something has been read.
 bool FrameReceiver::settle() {
-  if (!frames_.misuse().empty()) end_ = End{std::string(frames_.misuse()), false, Errc::system};
+  if (!frames_.misuse().empty()) end_ = End{0, std::string(frames_.misuse()), false, Errc::system};
   return true;
 }
 
@@ -176,11 +164,11 @@ void FrameReceiver::ended(ssize_t result) {
   if (result < 0 && errno == EAGAIN) {
     readable_ = false;
   } else if (result < 0) {
-    end_ = End{base::describe_errno(errno), false};
+    end_ = End{0, base::describe_errno(errno), false};
   } else if (frames_.at_boundary()) {
-    end_ = End{"the peer closed the connection", true};
+    end_ = End{0, "the peer closed the connection", true};
   } else {
-    end_ = End{"the peer closed the connection in the middle of a frame", false};
+    end_ = End{0, "the peer closed the connection in the middle of a frame", false};
   }
 }
 

@@ -7,57 +7,36 @@
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <string>
-
-#include <rondo/error.h>
 
 #include "base/frame_tag.h"
 #include "base/handshake.h"
 #include "transports/assembler.h"
+#include "transports/tcp/receiver.h"
 #include "transports/transport.h"
 
 namespace rondo::tcp {
 
-// Holds the bytes of borrowed frames while the sink looks at them. All links of a transport share
-// one slot, because a sink uses a view at once. Small enough to stay in the second-level cache.
-struct BorrowSlot {
-  static constexpr std::size_t bytes = std::size_t{128} << 10;
-  alignas(64) std::array<std::byte, bytes> memory;
-};
-
-// The receiving half of a connection after the handshake. It never reads beyond the frame that the
-// sink expects, so that the next one can be placed too. Thread-bound (the driver of the transport),
-// without locks. A failure sets end(), and nothing is read any more.
-class FrameReceiver {
+// The receiving half of a link of one path. It never reads beyond the frame that the sink expects,
+// so that the next one can be placed too.
+class FrameReceiver final : public Receiver {
  public:
-  // How the stream of frames ended.
-  struct End {
-    std::string what;
-    bool clean = false;
-    Errc code = Errc::peer_lost;  // or authentication (a wrong tag), or system (a misused link)
-  };
-
   explicit FrameReceiver(BorrowSlot& slot) noexcept : slot_(slot) {}
-  void attach(int socket, const base::Agreement& agreed) {
+  void attach(std::size_t, int socket, const base::Agreement& agreed) override {
     socket_ = socket;
     if (agreed.protection == base::Protection::none) return;
     tags_.emplace(agreed.keys.receiving);
     payload_tags_ = agreed.protection == base::Protection::payload;
     frames_.expect_trailer(base::tag_bytes);
   }
-  // Receives at most one frame, or a bounded part of a large one. direct: if the sink expects
-  // something, reads also from a socket that epoll has not flagged. Returns whether anything moved.
-  bool receive(transports::Link& link, bool direct);
-
-  // Reads nothing more.
-  void halt() noexcept { frames_.halt(); }
-  void flag_readable() noexcept { readable_ = true; }
-  void flag_hang_up() noexcept { hung_up_ = true; }
-  // The sink expected a frame, or awaited a header, when it was last asked.
-  bool expecting() const noexcept { return expecting_; }
-  // True when the socket is flagged and receive() would read from it.
-  bool has_work() const noexcept;
-  const std::optional<End>& end() const noexcept { return end_; }
+  bool receive(transports::Link& link, bool direct) override;
+  void halt() noexcept override { frames_.halt(); }
+  void flag_readable(std::size_t) noexcept override { readable_ = true; }
+  void flag_hang_up(std::size_t) noexcept override { hung_up_ = true; }
+  bool hung_up(std::size_t) const noexcept override { return hung_up_; }
+  std::optional<std::size_t> closed_alone() const noexcept override { return std::nullopt; }
+  bool expecting() const noexcept override { return expecting_; }
+  bool has_work() const noexcept override;
+  const std::optional<End>& end() const noexcept override { return end_; }
 
  private:
   bool flagged() const noexcept { return readable_ || hung_up_; }
@@ -74,7 +53,7 @@ class FrameReceiver {
   BorrowSlot& slot_;
   int socket_ = -1;
   bool readable_ = false;  // flagged since the socket was last found empty
-  bool hung_up_ = false;   // the end of the stream is to be read; it stays set
+  bool hung_up_ = false;
   bool expecting_ = false;
   transports::Assembler frames_;
   std::optional<base::FrameTag> tags_;

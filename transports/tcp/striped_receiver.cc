@@ -19,22 +19,11 @@
 namespace rondo::tcp {
 namespace {
 
-// The most that is read from one link before the others, above all the urgent lane, have their
-// turn.
-constexpr std::size_t most_striped_at_once = std::size_t{1} << 20;
 // After a piece on another path than the first, all paths are read directly for so many frames.
 constexpr std::size_t looked_for = 64;
 // No valid frame is this far ahead: no network holds so many. For a frame that has passed, the
 // difference wraps around to more than this.
 constexpr std::uint64_t farthest_frame = std::uint64_t{1} << 32;
-
-template <class Call>
-ssize_t without_interruption(Call call) noexcept {
-  ssize_t result = 0;
-  do result = call();
-  while (result < 0 && errno == EINTR);
-  return result;
-}
 
 }  // namespace
 
@@ -81,7 +70,7 @@ bool StripedReceiver::receive(transports::Link& link, bool direct) {
   }
   pieces_ = pieces_of(frames_.receive().bytes);
   if (begun_.size() * 64 < pieces_) begun_.resize((pieces_ + 63) / 64);
-  budget_ = most_striped_at_once;
+  budget_ = most_at_once;
   for (bool any = true; any && budget_ > 0;) {
     any = false;
     for (std::size_t i = 0; i < paths_.size(); ++i) {

@@ -14,28 +14,19 @@
 #include "base/frame_tag.h"
 #include "base/handshake.h"
 #include "transports/assembler.h"
-#include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/piece.h"
+#include "transports/tcp/receiver.h"
 #include "transports/transport.h"
 
 namespace rondo::tcp {
 
 // The receiving half of a link of several paths. It takes one frame after the other, its pieces
 // from whichever path has them; piece.h says in which order. A path reads at most 4 KiB ahead of
-// what may be taken. Thread-bound (the driver of the transport), without locks. A failure sets
-// end(), and nothing is read any more.
-class StripedReceiver {
+// what may be taken.
+class StripedReceiver final : public Receiver {
  public:
-  // How the link ended, and on which path.
-  struct End {
-    std::size_t path = 0;
-    std::string what;
-    bool clean = false;           // every path was closed at a frame boundary
-    Errc code = Errc::peer_lost;  // or authentication (a wrong tag), or system (a misused link)
-  };
-
   StripedReceiver(BorrowSlot& slot, std::size_t paths) : slot_(slot), paths_(paths) {}
-  void attach(std::size_t path, int socket, const base::Agreement& agreed) {
+  void attach(std::size_t path, int socket, const base::Agreement& agreed) override {
     Path& one = paths_[path];
     one.socket = socket;
     if (agreed.protection == base::Protection::none) return;
@@ -43,22 +34,15 @@ class StripedReceiver {
     one.payload_tags = agreed.protection == base::Protection::payload;
     one.head_bytes = piece_prefix_bytes + base::tag_bytes;
   }
-  // Receives at most one frame, or a bounded part of a large one. direct: reads also from sockets
-  // that epoll has not flagged. Returns whether anything moved.
-  bool receive(transports::Link& link, bool direct);
-
-  // Reads nothing more.
-  void halt() noexcept { frames_.halt(); }
-  void flag_readable(std::size_t path) noexcept { paths_[path].readable = true; }
-  void flag_hang_up(std::size_t path) noexcept { paths_[path].hung_up = true; }
-  bool expecting() const noexcept { return expecting_; }
-  // True when receive() would make progress, as far as the flags and the bytes read ahead tell.
-  bool has_work() const noexcept;
-  // The peer has hung up on this path.
-  bool hung_up(std::size_t path) const noexcept { return paths_[path].hung_up; }
-  // A path that the peer has closed while others are open.
-  std::optional<std::size_t> closed_alone() const noexcept;
-  const std::optional<End>& end() const noexcept { return end_; }
+  bool receive(transports::Link& link, bool direct) override;
+  void halt() noexcept override { frames_.halt(); }
+  void flag_readable(std::size_t path) noexcept override { paths_[path].readable = true; }
+  void flag_hang_up(std::size_t path) noexcept override { paths_[path].hung_up = true; }
+  bool hung_up(std::size_t path) const noexcept override { return paths_[path].hung_up; }
+  std::optional<std::size_t> closed_alone() const noexcept override;
+  bool expecting() const noexcept override { return expecting_; }
+  bool has_work() const noexcept override;
+  const std::optional<End>& end() const noexcept override { return end_; }
 
  private:
   static constexpr std::size_t ahead_bytes = 4096;

@@ -29,8 +29,6 @@
 #include "transports/connect/connections.h"
 #include "transports/connect/socket.h"
 #include "transports/tcp/paths.h"
-#include "transports/tcp/sole_link.h"
-#include "transports/tcp/striped_link.h"
 #include "transports/tcp/tcp_link.h"
 
 namespace rondo::tcp {
@@ -228,12 +226,8 @@ TcpLink& Tcp::link(int peer, transports::Lane lane) {
   const auto rank = static_cast<std::size_t>(peer);
   auto& place = links_.at(rank * transports::link_lane_count + static_cast<std::size_t>(lane));
   if (place) return *place;
-  const std::size_t count = paths(peer, lane);
-  if (count == 1)
-    place = std::make_unique<SoleLink>(peer, lane, sinks_, names_[rank], connections_, slot_);
-  else
-    place =
-        std::make_unique<StripedLink>(peer, lane, sinks_, names_[rank], count, connections_, slot_);
+  place = std::make_unique<TcpLink>(peer, lane, sinks_, names_[rank], paths(peer, lane),
+                                    connections_, slot_);
   return *place;
 }
 
@@ -275,9 +269,9 @@ void Tcp::adopt(TcpLink& link, connect::Event& event) {
   prepare(socket, link.lane(), paths(link.peer(), link.lane()) > 1, event.same_host);
   const bool known = link.open();
   // A broken link takes no connection; the event then closes the socket.
-  Watched* const watched = link.attach(event);
-  if (watched == nullptr) return connections_.forget(socket);
-  watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, watched);
+  TcpLink::Path* const path = link.attach(event);
+  if (path == nullptr) return connections_.forget(socket);
+  watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, path);
   if (known) return;
   open_[static_cast<std::size_t>(link.lane())].push_back(&link);
   if (link.lane() != transports::Lane::urgent && !event.same_host) paced_.push_back(&link);
@@ -295,8 +289,8 @@ void Tcp::refresh_flags() {
   do {
     count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i)
-      if (auto* watched = static_cast<Watched*>(events[static_cast<std::size_t>(i)].data.ptr))
-        watched->flag(events[static_cast<std::size_t>(i)].events);
+      if (auto* path = static_cast<TcpLink::Path*>(events[static_cast<std::size_t>(i)].data.ptr))
+        path->flag(events[static_cast<std::size_t>(i)].events);
   } while (count == static_cast<int>(events.size()));
 }
 

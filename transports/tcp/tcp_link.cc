@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/striped_link.h"
+#include "transports/tcp/tcp_link.h"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -10,7 +10,9 @@
 
 #include "base/text.h"
 #include "transports/connect/socket.h"
+#include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/last_bytes.h"
+#include "transports/tcp/striped_receiver.h"
 
 namespace rondo::tcp {
 namespace {
@@ -18,24 +20,28 @@ namespace {
 // After this time without a byte, a path that was closed alone counts as broken.
 constexpr milliseconds doubt_limit{500};
 
+std::unique_ptr<Receiver> make_receiver(BorrowSlot& slot, std::size_t paths) {
+  if (paths == 1) return std::make_unique<FrameReceiver>(slot);
+  return std::make_unique<StripedReceiver>(slot, paths);
+}
+
 }  // namespace
 
-StripedLink::StripedLink(int peer, transports::Lane lane, const transports::Sinks& sinks,
-                         std::string name, std::size_t paths, connect::Connections& connections,
-                         BorrowSlot& slot)
-    : TcpLink(peer, lane, sinks, std::move(name)),
+TcpLink::TcpLink(int peer, transports::Lane lane, const transports::Sinks& sinks, std::string name,
+                 std::size_t paths, connect::Connections& connections, BorrowSlot& slot)
+    : Link(peer, lane, sinks, std::move(name)),
       connections_(connections),
       paths_(paths),
       sender_(paths),
-      receiver_(slot, paths) {
+      receiver_(make_receiver(slot, paths)) {
   for (std::size_t i = 0; i < paths; ++i) {
     paths_[i].link = this;
     paths_[i].index = i;
   }
 }
 
-transports::Send StripedLink::send(const transports::HeaderBytes& header,
-                                   std::span<const std::byte> payload) {
+transports::Send TcpLink::send(const transports::HeaderBytes& header,
+                               std::span<const std::byte> payload) {
   if (state_ == State::open) return sender_.send(header, payload);
   if (state_ == State::closed) {
     state_ = State::opening;
@@ -44,7 +50,7 @@ transports::Send StripedLink::send(const transports::HeaderBytes& header,
   return transports::Send::full;
 }
 
-Watched* StripedLink::attach(connect::Event& event) {
+TcpLink::Path* TcpLink::attach(connect::Event& event) {
   if (state_ == State::broken) return nullptr;
   Path& path = paths_.at(static_cast<std::size_t>(event.index));
   path.socket = std::move(event.socket);
@@ -53,21 +59,21 @@ Watched* StripedLink::attach(connect::Event& event) {
   path.interface = std::move(event.interface);
   if (path.index == 0) rename(std::move(event.name));
   sender_.attach(path.index, path.socket.get(), event.speed, event.agreed);
-  receiver_.attach(path.index, path.socket.get(), event.agreed);
+  receiver_->attach(path.index, path.socket.get(), event.agreed);
   ++attached_;
   if (state_ == State::closed) state_ = State::opening;
   if (attached_ == paths_.size()) state_ = State::open;
   return &path;
 }
 
-void StripedLink::Path::flag(std::uint32_t events) noexcept {
+void TcpLink::Path::flag(std::uint32_t events) noexcept {
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) reset = true;
-  if ((events & EPOLLIN) != 0) link->receiver_.flag_readable(index);
-  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) link->receiver_.flag_hang_up(index);
+  if ((events & EPOLLIN) != 0) link->receiver_->flag_readable(index);
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) link->receiver_->flag_hang_up(index);
   if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) link->sender_.flag_room(index);
 }
 
-void StripedLink::close() noexcept {
+void TcpLink::close() noexcept {
   for (Path& path : paths_) {
     if (!path.socket) continue;
     connections_.forget(path.socket.get());
@@ -75,20 +81,22 @@ void StripedLink::close() noexcept {
   }
 }
 
-void StripedLink::break_off(Errc code, std::string_view what, bool clean) {
+void TcpLink::break_off(Errc code, std::string_view what, bool clean) {
   if (state_ == State::broken) return;
   state_ = State::broken;
   close();
   sink().broken(*this, code, what, clean);
 }
 
-std::string StripedLink::on_path(std::size_t path, std::string_view what) const {
+std::string TcpLink::on_path(std::size_t path, std::string_view what) const {
+  if (paths_.size() == 1) return std::string(what);
   return fmt::format("path {} of {}, {}: {}", path + 1, paths_.size(), paths_[path].route, what);
 }
 
-std::optional<std::size_t> StripedLink::doubtful() const noexcept {
+std::optional<std::size_t> TcpLink::doubtful() const noexcept {
+  if (paths_.size() == 1) return std::nullopt;  // nothing else can be under way
   if (state_ == State::open) {
-    const auto alive = [&](const Path& path) { return !receiver_.hung_up(path.index); };
+    const auto alive = [&](const Path& path) { return !receiver_->hung_up(path.index); };
     // If all have hung up, the receiver finds the end of each after it has read the rest.
     if (std::ranges::none_of(paths_, alive)) return std::nullopt;
     const auto& failure = sender_.failure();
@@ -97,20 +105,20 @@ std::optional<std::size_t> StripedLink::doubtful() const noexcept {
     // read.
     const auto reset = std::ranges::find_if(paths_, [](const Path& path) { return path.reset; });
     if (reset != paths_.end()) return reset->index;
-    return receiver_.closed_alone();
+    return receiver_->closed_alone();
   }
   for (const Path& path : paths_)
-    if (path.socket && receiver_.hung_up(path.index)) return path.index;
+    if (path.socket && receiver_->hung_up(path.index)) return path.index;
   return std::nullopt;
 }
 
-void StripedLink::halt() noexcept {
+void TcpLink::halt() noexcept {
   state_ = State::broken;
-  receiver_.halt();
+  receiver_->halt();
 }
 
 // All paths end together: the peer takes one that ends while others last for broken.
-bool StripedLink::leave(bool at_once) noexcept {
+bool TcpLink::leave(bool at_once) noexcept {
   bool delivered = true;
   for (const Path& path : paths_)
     if (path.socket && !drop_and_look(path.socket.get())) delivered = false;
@@ -124,56 +132,59 @@ bool StripedLink::leave(bool at_once) noexcept {
   return true;
 }
 
-void StripedLink::watch_doubtful() {
+void TcpLink::watch_doubtful() {
   reminder_asked_ = true;
   moved_since_ = false;
   connections_.remind(peer(), static_cast<int>(lane()), doubt_limit);
 }
 
-void StripedLink::pace(base::TimePoint now, bool restrained) noexcept {
+void TcpLink::pace(base::TimePoint now, bool restrained) noexcept {
   for (Path& path : paths_)
     if (path.socket) path.pace.pace(now, restrained);
 }
 
-bool StripedLink::judge_doubtful() {
+bool TcpLink::judge_doubtful() {
   if (!std::exchange(reminder_due_, false)) return false;
   reminder_asked_ = false;
   const auto path = doubtful();
-  if (!path || moved_since_ || receiver_.end()) return false;
+  if (!path || moved_since_ || receiver_->end()) return false;
   break_off(Errc::peer_lost, on_path(*path, "the peer closed this connection alone"), false);
   return true;
 }
 
 // The other paths stay open until the link is destroyed, because their end would reach the peer
 // before the cause does.
-void StripedLink::interface_lost(std::string_view interface, std::string_view what) {
+void TcpLink::interface_lost(std::string_view interface, std::string_view what) {
   if (!open()) return;
   const auto lost = std::ranges::find_if(
       paths_, [&](const Path& path) { return path.socket && path.interface == interface; });
   if (lost == paths_.end()) return;
   state_ = State::broken;
-  sink().broken(*this, Errc::peer_lost, on_path(lost->index, what), false);
+  const std::string cause =
+      paths_.size() == 1 ? fmt::format("{}: {}", lost->route, what) : on_path(lost->index, what);
+  sink().broken(*this, Errc::peer_lost, cause, false);
 }
 
-bool StripedLink::has_work() const noexcept {
+bool TcpLink::has_work() const noexcept {
   if (!open()) return false;
   if (reminder_due_ || (!reminder_asked_ && doubtful())) return true;
   if (state_ != State::open) return false;
   const auto& failure = sender_.failure();
-  return sender_.has_work() || (failure && failure->error != EPIPE) || receiver_.has_work() ||
-         receiver_.end();
+  return sender_.has_work() || (failure && failure->error != EPIPE) || receiver_->has_work() ||
+         receiver_->end();
 }
 
-bool StripedLink::progress(bool direct) {
+bool TcpLink::progress(bool direct) {
+  if (!open()) return false;
   bool moved = false;
   if (state_ == State::open) {
     moved = sender_.resume(*this);
-    if (receiver_.receive(*this, direct)) moved = true;
+    if (receiver_->receive(*this, direct)) moved = true;
   }
-  if (state_ == State::broken) return moved;
+  if (!open()) return true;  // a sink has halted it
   moved_since_ = moved_since_ || moved;
   if (judge_doubtful()) return true;
-  const auto& end = receiver_.end();
+  const auto& end = receiver_->end();
   const auto& failure = sender_.failure();
   const bool closed_before = failure && failure->error == EPIPE;
   if (!end && !reminder_asked_ && doubtful()) watch_doubtful();
