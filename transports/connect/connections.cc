@@ -8,8 +8,6 @@
 #include "transports/connect/connections.h"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -36,8 +34,8 @@ constexpr milliseconds handshake_limit{5000};
 constexpr milliseconds silent_time{20}, greeted_time{1000};
 constexpr std::size_t most_unproved = 128;
 
-base::FileDescriptor make_eventfd() {
-  base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+base::Event make_event() {
+  base::Event event;
   if (!event) throw Error(Errc::system, fmt::format("eventfd: {}", base::describe_errno(errno)));
   return event;
 }
@@ -60,7 +58,7 @@ Address listening_address(const Options& options, const Listener& listener, unsi
 
 Connections::Connections(const Options& options, unsigned connections)
     : options_(options),
-      wakeup_(make_eventfd()),
+      wakeup_(make_event()),
       listener_(context_, options),
       keepalive_(options.peer_timeout),
       keepalive_timer_(context_),
@@ -146,9 +144,7 @@ void Connections::publish(Event event) {
     events_.push_back(std::move(event));
     pending_.store(true, std::memory_order_release);
   }
-  const std::uint64_t one = 1;
-  // This can only fail when the counter is full, and then the descriptor is readable anyway.
-  [[maybe_unused]] const auto written = ::write(wakeup_.get(), &one, sizeof one);
+  wakeup_.set();
 }
 
 Listener::Room Connections::make_room() {

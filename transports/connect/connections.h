@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/event.h"
 #include "base/file_descriptor.h"
 #include "transports/connect/acceptor.h"
 #include "transports/connect/address.h"
@@ -105,7 +106,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   Segments segments() { return keepalive_.segments(); }
   // An eventfd that is written at every new event. take() does not read it: watch it edge-triggered
   // or read it.
-  int descriptor() const noexcept { return wakeup_.get(); }
+  int descriptor() const noexcept { return wakeup_.descriptor(); }
 
  private:
   // idle: nobody has asked for the connection. ready: it was handed over, or has failed for good.
@@ -146,7 +147,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   std::string name_of_peer(int peer, int socket) const;
 
   const Options options_;
-  base::FileDescriptor wakeup_;
+  const base::Event wakeup_;
   std::atomic<bool> pending_{false};
   std::mutex mutex_;
   std::vector<Event> events_;  // under mutex_

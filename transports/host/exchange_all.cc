@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -354,7 +353,7 @@ void AllExchanges::run(base::TimePoint until) {
 
 }  // namespace
 
-Interruption::Interruption() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Interruption::Interruption() {
   if (!event_) throw Error(Errc::system, "eventfd: " + describe_shortage(errno));
 }
 
@@ -366,13 +365,12 @@ void Interruption::set(std::string_view why) noexcept {
   } catch (...) {  // no memory for the text: the deadline remains
     return;
   }
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
+  event_.set();
 }
 
 void Interruption::end() noexcept {
   const std::lock_guard lock(mutex_);
-  event_.reset();
+  event_.close();
 }
 
 std::string Interruption::why() const {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
+#include "base/event.h"
 #include "transports/host/exchange.h"
 
 namespace rondo::host {
@@ -27,11 +27,11 @@ class Interruption {
   void set(std::string_view why) noexcept;
   // Nothing waits any more: closes the descriptor. A text that is set later does nothing.
   void end() noexcept;
-  int descriptor() const noexcept { return event_.get(); }
+  int descriptor() const noexcept { return event_.descriptor(); }
   std::string why() const;
 
  private:
-  base::FileDescriptor event_;  // readable once it is set
+  base::Event event_;  // readable once it is set
   mutable std::mutex mutex_;
   std::string why_;
 };

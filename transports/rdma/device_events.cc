@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -16,8 +14,7 @@
 
 namespace rondo::rdma {
 
-DeviceEvents::Listener::Listener(DeviceEvents& events)
-    : events_(events), inbox_{base::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), {}} {
+DeviceEvents::Listener::Listener(DeviceEvents& events) : events_(events) {
   if (!inbox_.bell)
     throw Error(Errc::system, fmt::format("eventfd: {}", base::describe_errno(errno)));
   const base::Locked lock(events_.mutex_);
@@ -31,8 +28,7 @@ DeviceEvents::Listener::~Listener() {
 }
 
 std::vector<DeviceEvent> DeviceEvents::Listener::take() {
-  std::uint64_t rings = 0;
-  [[maybe_unused]] const auto got = ::read(inbox_.bell.get(), &rings, sizeof rings);
+  inbox_.bell.clear();
   const base::Locked lock(events_.mutex_);
   return std::exchange(inbox_.events, {});
 }
@@ -66,8 +62,7 @@ void DeviceEvents::pass_on(const DeviceEvent& event) {
   const base::Locked lock(mutex_);
   for (Inbox* const inbox : inboxes_) {
     inbox->events.push_back(event);
-    const std::uint64_t ring = 1;
-    [[maybe_unused]] const auto rung = ::write(inbox->bell.get(), &ring, sizeof ring);
+    inbox->bell.set();
   }
 }
 

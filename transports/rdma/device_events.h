@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_descriptor.h"
+#include "base/event.h"
 #include "base/mutex.h"
 #include "transports/rdma/devices.h"
 
@@ -26,7 +26,7 @@ struct DeviceEvent {
 class DeviceEvents {
   // Events that one listener has not taken yet. Guarded by mutex_ but for the bell.
   struct Inbox {
-    base::FileDescriptor bell;
+    base::Event bell;
     std::vector<DeviceEvent> events;
   };
 
@@ -43,7 +43,7 @@ class DeviceEvents {
     Listener(const Listener&) = delete;
     Listener& operator=(const Listener&) = delete;
     // Readable when there is something to take.
-    int descriptor() const noexcept { return inbox_.bell.get(); }
+    int descriptor() const noexcept { return inbox_.bell.descriptor(); }
     std::vector<DeviceEvent> take();
 
    private:

@@ -50,7 +50,7 @@ void RdmaLink::attach(connect::Event& event) {
 void RdmaLink::prepare() {
   const std::size_t slots = shape_.count * (slot_head_bytes + shape_.bytes);
   const std::size_t messages = Path::receive_depth * control_bytes;
-  pages_ = std::make_unique<Pages>(slots + messages);
+  pages_ = std::make_unique<base::Pages>(slots + messages);
   region_ = std::make_unique<MemoryRegion>(owner_.devices(), pages_->memory(),
                                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   paths_ = owner_.make_paths(*this);

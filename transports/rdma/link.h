@@ -103,7 +103,7 @@ class RdmaLink final : public transports::Link {
   const SlotShape shape_;
   State state_ = State::closed;
   Conversation conversation_;
-  std::unique_ptr<Pages> pages_;  // slots, then memory for messages
+  std::unique_ptr<base::Pages> pages_;  // slots, then memory for messages
   std::unique_ptr<MemoryRegion> region_;
   std::vector<std::unique_ptr<Path>> paths_;
   Consumption consumption_;

@@ -1,32 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/rdma/send_pool.h"
 
-#include <fmt/format.h>
-#include <sys/mman.h>
-
-#include <cerrno>
-
-#include <rondo/error.h>
-
-#include "base/text.h"
-
 namespace rondo::rdma {
-
-Pages::Pages(std::size_t bytes) {
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    throw Error(Errc::system, fmt::format("mmap of {}: {}", base::describe_bytes(bytes),
-                                          base::describe_errno(errno)));
-  memory_ = {static_cast<std::byte*>(memory), bytes};
-}
-
-Pages::~Pages() {
-  // A child of fork() may use the addresses for something else.
-  if (generation_ != base::process_generation()) return;
-
-  ::munmap(memory_.data(), memory_.size());
-}
 
 SendPool::SendPool(const std::shared_ptr<Devices>& devices)
     : pages_(bytes), region_(devices, pages_.memory(), IBV_ACCESS_LOCAL_WRITE) {

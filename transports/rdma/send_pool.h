@@ -7,26 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "base/pages.h"
 #include "transports/rdma/messages.h"
 #include "transports/rdma/regions.h"
 
 namespace rondo::rdma {
-
-// Zeroed pages of this process, for registered memory. Whole pages: a page that belongs to a device
-// must not hold anything else that a forked child may write.
-class Pages {
- public:
-  // Throws Error(system).
-  explicit Pages(std::size_t bytes);
-  ~Pages();
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  std::span<std::byte> memory() const noexcept { return memory_; }
-
- private:
-  std::span<std::byte> memory_;
-  const unsigned generation_ = base::process_generation();
-};
 
 // Registered memory for what a rank sends and the program has not registered: blocks for a header
 // and the payload of a slot, and small cells. All links of a transport share it, because data only
@@ -59,7 +44,7 @@ class SendPool {
   Piece take(std::vector<int>& free) noexcept;
   std::byte* at(int number) const noexcept;
 
-  const Pages pages_;
+  const base::Pages pages_;  // whole: a page that a device has must hold nothing else
   const MemoryRegion region_;
   std::vector<int> free_blocks_, free_cells_;  // cells have the numbers after those of blocks
 };

@@ -64,7 +64,7 @@ class DeviceStream final : public transports::Stream {
   const std::shared_ptr<Context> context_;
   std::vector<PortAddress> ports_;
   // The block that this rank sends, then the blocks that its left neighbour writes.
-  const Pages pages_{std::size_t{write_bytes} * (1 + targets)};
+  const base::Pages pages_{std::size_t{write_bytes} * (1 + targets)};
   const MemoryRegion region_;
   std::vector<std::unique_ptr<Completions>> completions_;  // by device
   Side left_, right_;
