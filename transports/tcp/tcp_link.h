@@ -12,7 +12,7 @@
 
 #include "base/file_descriptor.h"
 #include "transports/connect/connections.h"
-#include "transports/tcp/paced_socket.h"
+#include "transports/tcp/bulk_pace.h"
 #include "transports/tcp/receiver.h"
 #include "transports/tcp/sender.h"
 #include "transports/transport.h"
