@@ -3,15 +3,12 @@
 // Rank 0's end of the control plane. It turns the reports of all ranks into one cause: the first
 // one, unless rank 0 did not run for some time and another rank has concluded without it. After a
 // missed deadline it asks every rank where it stands, one question at a time.
-#include <poll.h>
-
 #include <algorithm>
 
 #include "base/text.h"
-#include "base/thread.h"
+#include "lib/control/endpoint.h"
 #include "lib/control/hub_and_spoke.h"
 #include "lib/control/late_ranks.h"
-#include "lib/control/thread.h"
 #include "lib/wire/join_report.h"
 
 namespace rondo::control {
@@ -39,62 +36,74 @@ struct Peer {
   std::uint64_t asked = 0, answered = 0;  // its newest query, and the newest that it answered
 };
 
-class Hub final : public Control {
+// Its connections are those of ranks 1, 2, ...
+class Hub {
  public:
-  Hub(std::vector<wire::Stream> streams, transports::Blob shared)
-      : shared_(std::move(shared)), peers_(take(streams)) {
+  Hub(Answers& answers, std::vector<wire::Stream> streams, transports::Blob shared)
+      : shared_(std::move(shared)), answers_(answers) {
+    peers_.reserve(streams.size());
+    for (wire::Stream& stream : streams) peers_.emplace_back(std::move(stream));
     leavings_.reserve(peers_.size() * wire::encode(wire::LeftMessage{}).size());
-    try {
-      thread_ = base::start_thread("rondo-control", [this] { run(); });
-    } catch (const Error& error) {
-      const operation::Failure failure{Errc::system, wire::could_not_connect(0, error.what())};
-      send_to_all(wire::VerdictMessage{failure});
-      flush(all_streams());
-      throw Error(failure.code, failure.cause);
-    }
-  }
-  ~Hub() override {
-    queue_.post(StopCommand{});
-    thread_.join();
   }
 
-  void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
-  void report(const operation::Failure& failure) override {
-    queue_.post(wire::ReportMessage{failure});
+  operation::Failure tell_alone(const std::string& why) {
+    const operation::Failure failure{Errc::system, wire::could_not_connect(0, why)};
+    send_to_all(wire::VerdictMessage{failure});
+    flush(all_streams());
+    return failure;
   }
-  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
-                       const std::string& what) override {
-    queue_.post(wire::DeadlineMessage{
-        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())),
-        what});
+
+  std::string too_late() const { return "rank 0 was too busy to finish connect() by its deadline"; }
+
+  void watch(std::vector<pollfd>& entries) const {
+    for (const Peer& peer : peers_)
+      entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
   }
-  void report_stall(Priority lane, std::uint64_t operation) override {
-    queue_.post(wire::DeadlineMessage{lane, operation, 0, {}});
+
+  base::TimePoint due() const {
+    return std::min({ready_until_, inquiry_ ? inquiry_->until : base::TimePoint::max(),
+                     leave_ ? next_look_ : base::TimePoint::max(),
+                     loss_ ? loss_->due : base::TimePoint::max()});
   }
-  void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
-    queue_.post(wire::DeadlineMessage{
-        lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+
+  void turn() {
+    tell_leavings();
+    look_after_ready();
+    conclude_inquiry();
+    look_after_loss();
+    look_after_leave();
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+      if (peers_[peer].stream.ended()) listen_to(peer);
+    decide();
   }
-  void publish(const PlanConstants& constants) override {
-    queue_.post(wire::ConstantsMessage{constants});
+
+  void listen_to(std::size_t index) {
+    Peer& peer = peers_[index];
+    if (peer.gone) return;
+    exchange(peer.stream, [&](const auto& message) { received(index, message); });
+    if (peer.stream.ended()) lose(index);
   }
-  std::optional<PlanConstants> await_constants(base::TimePoint) override { return std::nullopt; }
-  std::optional<operation::Failure> await_ready(base::TimePoint until) override {
-    queue_.post(ReadyCommand{until});
-    std::optional<operation::Failure> failure;
-    if (events_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
-    return operation::Failure{Errc::deadline_exceeded,
-                              "rank 0 was too busy to finish connect() by its deadline"};
+
+  void handle(const StartCommand& command) { events_.start(*command.client); }
+  void handle(const wire::ReportMessage& message) { judge(message.failure); }
+  void handle(const wire::DeadlineMessage& message) { inquire(message, 0); }
+  void handle(const LeaveCommand& command) {
+    leave_ = command;
+    wire::LeftMessage message;
+    std::ranges::copy(command.finished, message.finished);
+    send_to_all(message);
+    next_look_ = base::Clock::now();
   }
-  std::optional<operation::Failure> await_failure(base::TimePoint until) override {
-    return events_.ready().wait_for_failure(until);
+  void handle(const ReadyCommand& command) {
+    ready_ = true;
+    ready_until_ = command.until;
+    go_when_all_are_ready();
   }
-  void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
-    LeaveCommand command;
-    std::ranges::copy(finished, command.finished);
-    command.until = until;
-    queue_.post(command);
-    left_.wait_until(until);
+  void handle(const wire::ConstantsMessage& message) { send_to_all(message); }
+
+  void finish() {
+    tell_leavings();
+    flush(all_streams());
   }
 
  private:
@@ -105,71 +114,15 @@ class Hub final : public Control {
     base::TimePoint until;
   };
 
-  static std::vector<Peer> take(std::vector<wire::Stream>& streams) {
-    std::vector<Peer> peers;
-    peers.reserve(streams.size());
-    for (wire::Stream& stream : streams) peers.emplace_back(std::move(stream));
-    return peers;
-  }
   static Priority other_lane(Priority lane) {
     return lane == Priority::bulk ? Priority::urgent : Priority::bulk;
   }
   static int rank_of(std::size_t peer) { return static_cast<int>(peer) + 1; }
 
-  void run() {
-    for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
-    while (!stopped_) {
-      decide();
-      std::vector<pollfd> entries{{queue_.descriptor(), POLLIN, 0}};
-      for (const Peer& peer : peers_)
-        entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
-      const base::TimePoint until = next_time();
-      const int timeout =
-          until == base::TimePoint::max() ? -1 : base::poll_timeout(base::Clock::now(), until);
-      if (::poll(entries.data(), entries.size(), timeout) < 0) continue;
-      for (std::size_t peer = 0; peer < peers_.size(); ++peer)
-        if (entries[peer + 1].revents != 0) listen_to(peer);
-      for (Command& command : queue_.take_all())
-        std::visit([this](auto& what) { handle(what); }, command);
-      tell_leavings();
-      look_after_ready();
-      conclude_inquiry();
-      look_after_loss();
-      look_after_leave();
-      for (std::size_t peer = 0; peer < peers_.size(); ++peer)
-        if (peers_[peer].stream.ended()) listen_to(peer);
-    }
-    decide();
-    tell_leavings();
-    flush(all_streams());
-  }
-
   std::vector<wire::Stream*> all_streams() {
     std::vector<wire::Stream*> streams;
     for (Peer& peer : peers_) streams.push_back(&peer.stream);
     return streams;
-  }
-
-  base::TimePoint next_time() const {
-    return std::min({ready_until_, inquiry_ ? inquiry_->until : base::TimePoint::max(),
-                     leave_ ? next_look_ : base::TimePoint::max(),
-                     loss_ ? loss_->due : base::TimePoint::max()});
-  }
-
-  void listen_to(std::size_t index) {
-    Peer& peer = peers_[index];
-    if (peer.gone) return;
-    peer.stream.write();
-    peer.stream.read();
-    while (const auto frame = peer.stream.take_frame()) {
-      const auto message = wire::decode(frame->type, frame->payload);
-      if (!message) {
-        peer.stream.end("it sent a control message that is not valid");
-        break;
-      }
-      std::visit([&](const auto& what) { received(index, what); }, *message);
-    }
-    if (peer.stream.ended()) lose(index);
   }
 
   void received(std::size_t, const wire::ReportMessage& message) { judge(message.failure); }
@@ -223,24 +176,6 @@ class Hub final : public Control {
       judge(std::exchange(loss_, std::nullopt)->failure);
   }
 
-  void handle(const StartCommand& command) { events_.start(*command.client); }
-  void handle(const wire::ReportMessage& message) { judge(message.failure); }
-  void handle(const wire::DeadlineMessage& message) { inquire(message, 0); }
-  void handle(const LeaveCommand& command) {
-    leave_ = command;
-    wire::LeftMessage message;
-    std::ranges::copy(command.finished, message.finished);
-    send_to_all(message);
-    next_look_ = base::Clock::now();
-  }
-  void handle(const ReadyCommand& command) {
-    ready_ = true;
-    ready_until_ = command.until;
-    go_when_all_are_ready();
-  }
-  void handle(const StopCommand&) { stopped_ = true; }
-  void handle(const wire::ConstantsMessage& message) { send_to_all(message); }
-
   // Ranks tend to leave at about the same time, and n^2 messages would be too many to make and to
   // keep. So all leavings are in one list, with an offset for each rank that stays.
   void tell_leavings() {
@@ -256,7 +191,7 @@ class Hub final : public Control {
     if (!ready_ || events_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
     ready_until_ = base::TimePoint::max();
     send_to_all(wire::GoMessage{});
-    events_.ready().open();
+    answers_.ready.put(std::nullopt);
   }
 
   void look_after_ready() {
@@ -351,7 +286,7 @@ class Hub final : public Control {
         std::ranges::all_of(peers_, [&](const Peer& peer) { return is_through(peer); });
     if (done || now >= leave_->until) {
       leave_.reset();
-      left_.open();
+      answers_.left.put(true);
       return;
     }
     if (now < next_look_) return;
@@ -389,13 +324,11 @@ class Hub final : public Control {
     peer.stream.send(bytes);
   }
 
-  CommandQueue queue_;
-  Gate left_;
-  // Only the control thread uses the members below.
   const transports::Blob shared_;  // all records; streams send parts of it
   transports::Blob leavings_;      // likewise, frames; never reallocated: room for all is reserved
   std::vector<Peer> peers_;        // of ranks 1, 2, ...
-  Events events_;
+  Answers& answers_;
+  Events events_{answers_};
   bool ready_ = false;  // this rank's connect() has done its part
   base::TimePoint ready_until_ = base::TimePoint::max();
   std::uint64_t last_query_ = 0;
@@ -408,14 +341,12 @@ class Hub final : public Control {
   LongWaits long_waits_;
   base::TimePoint next_look_;
   milliseconds look_pause_ = first_look;
-  bool stopped_ = false;
-  std::thread thread_;  // the last member: it uses all others
 };
 
 }  // namespace
 
 std::unique_ptr<Control> make_hub(std::vector<wire::Stream> streams, transports::Blob shared) {
-  return std::make_unique<Hub>(std::move(streams), std::move(shared));
+  return std::make_unique<Endpoint<Hub>>(std::move(streams), std::move(shared));
 }
 
 }  // namespace rondo::control

@@ -2,14 +2,11 @@
 //
 // The end of the control plane on every rank but 0. It reports to rank 0 and waits for the verdict.
 // If none comes in time, it concludes by itself, in words that every rank finds alike.
-#include <poll.h>
-
 #include <algorithm>
+#include <type_traits>
 
-#include "base/log.h"
-#include "base/thread.h"
+#include "lib/control/endpoint.h"
 #include "lib/control/hub_and_spoke.h"
-#include "lib/control/thread.h"
 #include "lib/wire/join_report.h"
 #include "lib/wire/socket.h"
 
@@ -23,120 +20,84 @@ constexpr milliseconds hub_time{2000};
 operation::Failure report_alone(wire::Stream& stream, const operation::Failure& failure) {
   stream.send(wire::encode(wire::ReportMessage{failure}));
   const base::TimePoint until = base::after(base::Clock::now(), hub_time);
-  while (!stream.ended() && wire::wait_for(stream.descriptor(), stream.events(), until)) {
-    stream.write();
-    stream.read();
-    while (const auto frame = stream.take_frame()) {
-      const auto message = wire::decode(frame->type, frame->payload);
-      if (!message) return failure;
-      if (const auto* verdict = std::get_if<wire::VerdictMessage>(&*message))
-        return verdict->failure;
-    }
-  }
-  return failure;
+  std::optional<operation::Failure> verdict;
+  while (!verdict && !stream.ended() && wire::wait_for(stream.descriptor(), stream.events(), until))
+    exchange(stream, [&](const auto& message) {
+      if constexpr (std::is_same_v<decltype(message), const wire::VerdictMessage&>)
+        verdict = message.failure;
+    });
+  return verdict.value_or(failure);
 }
 
-class Spoke final : public Control {
+class Spoke {
  public:
-  Spoke(wire::Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
-    try {
-      thread_ = base::start_thread("rondo-control", [this] { run(); });
-    } catch (const Error& error) {
-      const operation::Failure failure =
-          report_alone(stream_, {Errc::system, wire::could_not_connect(rank, error.what())});
-      throw Error(failure.code, failure.cause);
-    }
-  }
-  ~Spoke() override {
-    queue_.post(StopCommand{});
-    thread_.join();
+  Spoke(Answers& answers, wire::Stream stream, int rank)
+      : answers_(answers), stream_(std::move(stream)), rank_(rank) {}
+
+  operation::Failure tell_alone(const std::string& why) {
+    return report_alone(stream_, {Errc::system, wire::could_not_connect(rank_, why)});
   }
 
-  void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
-  void report(const operation::Failure& failure) override {
-    queue_.post(wire::ReportMessage{failure});
+  std::string too_late() const {
+    return "rank 0 at " + hub_ +
+           " did not confirm by the deadline of connect() that all ranks are connected: it is "
+           "stopped, unreachable or too busy";
   }
-  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
-                       const std::string& what) override {
-    queue_.post(wire::DeadlineMessage{
-        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())),
-        what});
+
+  void watch(std::vector<pollfd>& entries) const {
+    entries.push_back({hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0});
   }
-  void report_stall(Priority lane, std::uint64_t operation) override {
-    queue_.post(wire::DeadlineMessage{lane, operation, 0, {}});
+  void listen_to(std::size_t) { listen_to_hub(); }
+
+  // Only a report that waits for its answer, and the loss of rank 0, have a time.
+  base::TimePoint due() const {
+    return std::min(verdict_due_.value_or(base::TimePoint::max()),
+                    loss_ ? loss_->due : base::TimePoint::max());
   }
-  void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
-    queue_.post(wire::DeadlineMessage{
-        lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+
+  void turn() {
+    if (stream_.ended()) listen_to_hub();
+    if (verdict_due_ && base::Clock::now() >= *verdict_due_) judge_alone();
+    if (loss_ && base::Clock::now() >= loss_->due)
+      events_.failed(std::exchange(loss_, std::nullopt)->failure);
   }
-  void publish(const PlanConstants&) override {}
-  std::optional<PlanConstants> await_constants(base::TimePoint until) override {
-    return constants_.wait_until(until);
+
+  void handle(const StartCommand& command) {
+    events_.start(*command.client);
+    answer();
   }
-  std::optional<operation::Failure> await_ready(base::TimePoint until) override {
-    queue_.post(ReadyCommand{until});
-    std::optional<operation::Failure> failure;
-    if (events_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
-    return operation::Failure{
-        Errc::deadline_exceeded,
-        "rank 0 at " + hub_ +
-            " did not confirm by the deadline of connect() that all ranks are "
-            "connected: it is stopped, unreachable or too busy"};
+  void handle(const wire::ReportMessage& message) { tell_hub(message, message.failure); }
+  void handle(const wire::DeadlineMessage& message) {
+    if (message.deadline_ns == 0 || message.warning) {  // no verdict is owed
+      if (!hub_gone_) stream_.send(wire::encode(message));
+      return;
+    }
+    tell_hub(message, {Errc::deadline_exceeded, message.what});
   }
-  std::optional<operation::Failure> await_failure(base::TimePoint until) override {
-    return events_.ready().wait_for_failure(until);
+  void handle(const LeaveCommand& command) {
+    leaving_ = true;
+    wire::LeavingMessage message;
+    std::ranges::copy(command.finished, message.finished);
+    stream_.send(wire::encode(message));
+    if (hub_gone_) answers_.left.put(true);
   }
-  void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
-    LeaveCommand command;
-    std::ranges::copy(finished, command.finished);
-    command.until = until;
-    queue_.post(command);
-    left_.wait_until(until);
-  }
+  void handle(const ReadyCommand&) { stream_.send(wire::encode(wire::ReadyMessage{})); }
+  void handle(const wire::ConstantsMessage&) {}
+
+  void finish() { flush({&stream_}); }
 
  private:
-  void run() {
-    // The verdict may have come right after the records.
-    listen_to_hub();
-    while (!stopped_) {
-      pollfd entries[2] = {{queue_.descriptor(), POLLIN, 0},
-                           {hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0}};
-      // Only a report that waits for its answer, and the loss of rank 0, have a time.
-      const base::TimePoint due = std::min(verdict_due_.value_or(base::TimePoint::max()),
-                                           loss_ ? loss_->due : base::TimePoint::max());
-      const int timeout =
-          due != base::TimePoint::max() ? base::poll_timeout(base::Clock::now(), due) : -1;
-      if (::poll(entries, 2, timeout) < 0) continue;
-      listen_to_hub();
-      for (Command& command : queue_.take_all())
-        std::visit([this](auto& what) { handle(what); }, command);
-      if (stream_.ended()) listen_to_hub();
-      if (verdict_due_ && base::Clock::now() >= *verdict_due_) judge_alone();
-      if (loss_ && base::Clock::now() >= loss_->due)
-        events_.failed(std::exchange(loss_, std::nullopt)->failure);
-    }
-    flush({&stream_});
-  }
-
   void listen_to_hub() {
     if (hub_gone_) return;
-    stream_.write();
-    stream_.read();
-    while (const auto frame = stream_.take_frame()) {
-      const auto message = wire::decode(frame->type, frame->payload);
-      if (!message) {
-        stream_.end("it sent a control message that is not valid");
-        break;
-      }
-      std::visit([this](const auto& what) { received(what); }, *message);
-    }
+    exchange(stream_, [this](const auto& message) { received(message); });
     if (stream_.ended()) lose_hub();
   }
 
-  void received(const wire::ConstantsMessage& message) { constants_.put(message.constants); }
-  void received(const wire::GoMessage&) { events_.ready().open(); }
+  void received(const wire::ConstantsMessage& message) {
+    answers_.constants.put(message.constants);
+  }
+  void received(const wire::GoMessage&) { answers_.ready.put(std::nullopt); }
   void received(const wire::VerdictMessage& message) {
-    constants_.close();
     verdict_due_.reset();
     events_.failed(message.failure);
   }
@@ -145,7 +106,7 @@ class Spoke final : public Control {
     answer();
   }
   void received(const wire::LeftMessage& message) {
-    if (message.rank == static_cast<std::uint32_t>(rank_)) return left_.open();
+    if (message.rank == static_cast<std::uint32_t>(rank_)) return answers_.left.put(true);
     if (message.rank == 0) hub_left_ = true;
     events_.peer_left(static_cast<int>(message.rank), message.finished);
   }
@@ -163,8 +124,8 @@ class Spoke final : public Control {
 
   void lose_hub() {
     hub_gone_ = true;
-    left_.open();
-    constants_.close();
+    answers_.left.put(true);
+    answers_.constants.put(std::nullopt);
     if (hub_left_ || leaving_) {
       if (verdict_due_) events_.failed(events_.true_cause(own_));
     } else {
@@ -186,29 +147,6 @@ class Spoke final : public Control {
     }
     verdict_due_.reset();
   }
-
-  void handle(const StartCommand& command) {
-    events_.start(*command.client);
-    answer();
-  }
-  void handle(const wire::ReportMessage& message) { tell_hub(message, message.failure); }
-  void handle(const wire::DeadlineMessage& message) {
-    if (message.deadline_ns == 0 || message.warning) {  // no verdict is owed
-      if (!hub_gone_) stream_.send(wire::encode(message));
-      return;
-    }
-    tell_hub(message, {Errc::deadline_exceeded, message.what});
-  }
-  void handle(const LeaveCommand& command) {
-    leaving_ = true;
-    wire::LeavingMessage message;
-    std::ranges::copy(command.finished, message.finished);
-    stream_.send(wire::encode(message));
-    if (hub_gone_) left_.open();
-  }
-  void handle(const ReadyCommand&) { stream_.send(wire::encode(wire::ReadyMessage{})); }
-  void handle(const StopCommand&) { stopped_ = true; }
-  void handle(const wire::ConstantsMessage&) {}
 
   void tell_hub(const wire::ControlMessage& message, operation::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
@@ -245,29 +183,24 @@ class Spoke final : public Control {
     events_.failed(own_);
   }
 
-  CommandQueue queue_;
-  Gate left_;
-  ConstantsSlot constants_;
-  // Only the control thread uses the members below.
+  Answers& answers_;
+  Events events_{answers_};
   wire::Stream stream_;
   const int rank_;
   const std::string hub_ = stream_.peer();
-  Events events_;
   bool hub_left_ = false;  // in order
   bool hub_gone_ = false;  // the connection has ended
   bool leaving_ = false;
-  bool stopped_ = false;
   std::optional<std::uint64_t> query_;  // from rank 0, not answered yet
   std::optional<base::TimePoint> verdict_due_;
   std::optional<Loss> loss_;  // of rank 0, to be reported when it is due
   operation::Failure own_;    // what this rank reported, while the verdict is due
-  std::thread thread_;        // the last member: it uses all others
 };
 
 }  // namespace
 
 std::unique_ptr<Control> make_spoke(wire::Stream stream, int rank) {
-  return std::make_unique<Spoke>(std::move(stream), rank);
+  return std::make_unique<Endpoint<Spoke>>(std::move(stream), rank);
 }
 
 }  // namespace rondo::control

@@ -9,9 +9,7 @@
 
 #include <rondo/error.h>
 
-#include "base/interruption.h"
 #include "base/text.h"
-#include "lib/wire/socket.h"
 
 namespace rondo::control {
 namespace {
@@ -43,69 +41,6 @@ std::vector<Command> CommandQueue::take_all() {
   return std::exchange(commands_, {});
 }
 
-void ConstantsSlot::put(const PlanConstants& constants) {
-  const std::lock_guard lock(mutex_);
-  constants_ = constants;
-  changed_.notify_all();
-}
-
-void ConstantsSlot::close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  changed_.notify_all();
-}
-
-std::optional<PlanConstants> ConstantsSlot::wait_until(base::TimePoint until) {
-  std::unique_lock lock(mutex_);
-  base::wait_until(changed_, lock, until, [&] { return constants_ || closed_; });
-  return constants_;
-}
-
-void Gate::open() {
-  {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-  }
-  opened_.notify_all();
-}
-
-void Gate::wait_until(base::TimePoint until) {
-  std::unique_lock lock(mutex_);
-  opened_.wait_until(lock, until, [this] { return open_; });
-}
-
-void ReadySlot::open() {
-  {
-    const std::lock_guard lock(mutex_);
-    open_ = !failure_;  // the first of the two counts
-  }
-  changed_.notify_all();
-}
-
-void ReadySlot::fail(const operation::Failure& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    // Once all ranks are ready, connect() returns on every rank, and an operation reports the
-    // failure.
-    if (!failure_ && !open_) failure_ = failure;
-  }
-  changed_.notify_all();
-}
-
-bool ReadySlot::wait_until(base::TimePoint until, std::optional<operation::Failure>& failure) {
-  std::unique_lock lock(mutex_);
-  base::wait_until(changed_, lock, until, [this] { return open_ || failure_; });
-  // If all were ready before the failure, connect() has succeeded on every rank.
-  failure = open_ ? std::nullopt : failure_;
-  return open_ || failure_;
-}
-
-std::optional<operation::Failure> ReadySlot::wait_for_failure(base::TimePoint until) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
-  return failure_;
-}
-
 void Events::start(ControlClient& client) {
   client_ = &client;
   for (const wire::LeftMessage& message : left_)
@@ -116,7 +51,8 @@ void Events::start(ControlClient& client) {
 void Events::failed(const operation::Failure& failure) {
   if (failure_) return;
   failure_ = failure;
-  ready_.fail(failure);
+  answers_.ready.put(failure);
+  answers_.constants.put(std::nullopt);
   if (client_ != nullptr) client_->failed(failure);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts that the hub and the spokes of the control plane share: a thread that sleeps until a
-// command or a message comes, and its way to the client.
+// What the communicator's threads and the control thread give each other: commands, answers, and
+// events for the client.
 #pragma once
 
 #include <condition_variable>
@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/file_descriptor.h"
+#include "base/interruption.h"
 #include "lib/control/control.h"
 #include "lib/wire/messages.h"
 
@@ -58,53 +59,50 @@ class CommandQueue {
   std::vector<Command> commands_;
 };
 
-// Where await_constants() waits for the thread. Thread-safe.
-class ConstantsSlot {
- public:
-  void put(const PlanConstants& constants);
-  void close();  // no constants will come
-  std::optional<PlanConstants> wait_until(base::TimePoint until);
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<PlanConstants> constants_;
-  bool closed_ = false;
-};
-
-// Where leave() waits for the thread. Thread-safe.
-class Gate {
- public:
-  void open();
-  void wait_until(base::TimePoint until);
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
-
-// Where connect() waits for the thread: until all ranks are ready or the communicator has failed.
+// Where the communicator waits for a value from the control thread. The first one counts.
 // Thread-safe.
-class ReadySlot {
+template <class T>
+class Slot {
  public:
-  void open();  // all are ready
-  void fail(const operation::Failure& failure);
-  // Returns false if time is up; else `failure` says whether and how the communicator has failed.
-  bool wait_until(base::TimePoint until, std::optional<operation::Failure>& failure);
-  std::optional<operation::Failure> wait_for_failure(base::TimePoint until);
+  void put(T value) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!value_) value_.emplace(std::move(value));
+    }
+    came_.notify_all();
+  }
+  // No value if time is up.
+  std::optional<T> wait_until(base::TimePoint until) {
+    std::unique_lock lock(mutex_);
+    came_.wait_until(lock, until, [this] { return value_.has_value(); });
+    return value_;
+  }
+  // Waits likewise in connect(), which the program may interrupt.
+  std::optional<T> await(base::TimePoint until) {
+    std::unique_lock lock(mutex_);
+    base::wait_until(came_, lock, until, [this] { return value_.has_value(); });
+    return value_;
+  }
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-  std::optional<operation::Failure> failure_;
+  std::condition_variable came_;
+  std::optional<T> value_;
+};
+
+struct Answers {
+  // For connect(): all ranks are ready, or the communicator has failed before they were.
+  Slot<std::optional<operation::Failure>> ready;
+  Slot<std::optional<PlanConstants>> constants;  // or none will come
+  Slot<bool> left;
 };
 
 // Passes events to the client and keeps those that come before it. Thread-bound to the control
 // thread.
 class Events {
  public:
+  explicit Events(Answers& answers) noexcept : answers_(answers) {}
+
   void start(ControlClient& client);
   // The first failure counts; further ones are dropped.
   void failed(const operation::Failure& failure);
@@ -116,17 +114,13 @@ class Events {
   operation::RankStatus status() const {
     return client_ == nullptr ? operation::RankStatus{} : client_->status();
   }
-  ReadySlot& ready() noexcept { return ready_; }  // any thread may use it
 
  private:
+  Answers& answers_;
   ControlClient* client_ = nullptr;
-  ReadySlot ready_;
   std::optional<operation::Failure> failure_;
   std::vector<wire::LeftMessage> left_;  // in the order in which they left
 };
-
-// How long after its deadline a rank still waits for rank 0 to say how connect() ends.
-inline constexpr milliseconds ready_grace{1'000};
 
 // Sends what the streams still hold, for a short bounded time, and then ends their sending side.
 void flush(const std::vector<wire::Stream*>& streams);
