@@ -24,7 +24,7 @@ void Failure::keep(std::error_code code, const std::string& message) {
       happened_.store(true, std::memory_order_release);
     }
   }
-  setup_.communicator.release_bulk(&setup_);
+  lib::release_bulk(setup_.communicator, &setup_);
 }
 
 void Failure::keep_current(std::uint64_t step) {

@@ -160,7 +160,7 @@ void GradientBuckets::begin_step(const StepOptions& options) {
   s.setup.passes->check_stream("begin_step()", options.stream);
   s.collector.check_unused(options.unused);
   const bool travels = s.accumulations == 0;
-  if (travels) s.setup.communicator.reserve_bulk(&s.setup, s.setup.title);
+  if (travels) lib::reserve_bulk(s.setup.communicator, &s.setup, s.setup.title);
   s.keeping_failure([&] {
     s.measured = false;
     s.finisher.rebuild_layout();
@@ -256,7 +256,7 @@ void GradientBuckets::State::finish(std::optional<void*> stream) {
     return {};
   });
   collector.end_step();
-  setup.communicator.release_bulk(&setup);
+  lib::release_bulk(setup.communicator, &setup);
   if (thrown) std::rethrow_exception(thrown);
 }
 

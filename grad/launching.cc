@@ -98,7 +98,7 @@ void Launcher::launch(std::size_t bucket) {
   setup_.passes->load(bucket, parts_, plan_.wire_factor, tells_unused());
   char tag[32];
   const auto end = fmt::format_to_n(tag, sizeof tag, "gradients bucket {}", bucket).out;
-  OpOptions options =
+  OwnOptions options =
       setup_.operation_options(std::string_view(tag, static_cast<std::size_t>(end - tag)));
   const bool wire = setup_.has_wire(setup_.layout.buckets[bucket].arena);
   if (!wire) {
@@ -147,7 +147,7 @@ void Launcher::disagree() {
   constexpr std::chrono::seconds patience{2};
   Work barrier = setup_.communicator.barrier(setup_.operation_options("gradients differ"));
   const bool all_here = barrier.wait_for(patience);
-  setup_.communicator.release_bulk(&setup_);  // the comparison is an operation of its own
+  lib::release_bulk(setup_.communicator, &setup_);  // the comparison is an operation of its own
   if (all_here)
     throw_disagreement(setup_.communicator, "gradient buckets", where(), Priority::bulk);
   const std::string text = fmt::format(

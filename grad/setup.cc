@@ -206,7 +206,7 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
       passes(made(communicator, [&] { return std::make_unique<Passes>(*this); })) {}
 
 Setup::~Setup() {
-  communicator.release_bulk(this);
+  lib::release_bulk(communicator, this);
   const bool bounded = options.deadline.count() > 0;
   if (passes->settle(bounded ? std::min(options.deadline, settle_time) : settle_time)) return;
   device::keep_until_exit(std::move(passes));
@@ -251,12 +251,8 @@ std::byte* Setup::travelling_at(std::size_t arena, std::size_t offset) const noe
          offset / size_of(layout.arenas[arena].type) * size_of(own.wire_type);
 }
 
-OpOptions Setup::operation_options(std::string_view tag) const {
-  OpOptions operation;
-  operation.deadline = options.deadline;
-  operation.tag = tag;
-  operation.owner = this;
-  return operation;
+OwnOptions Setup::operation_options(std::string_view tag) const {
+  return {{.deadline = options.deadline, .tag = tag}, lib::AsOwner(this)};
 }
 
 }  // namespace rondo::grad

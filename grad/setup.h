@@ -12,6 +12,7 @@
 
 #include "grad/layout.h"
 #include "grad/passes.h"
+#include "lib/inner.h"
 
 namespace rondo::grad {
 
@@ -20,6 +21,12 @@ namespace rondo::grad {
 struct ArenaMemory {
   Memory gradients, wire;
   DType wire_type = DType::f32;  // the type that travels
+};
+
+// Options of an operation of these buckets, which own the order of bulk operations: the thread
+// starts it while the object lives.
+struct OwnOptions : OpOptions {
+  lib::AsOwner owner;
 };
 
 // All that the phases of a step share: the communicator, the parameters, the options, the memory,
@@ -56,9 +63,8 @@ struct Setup {
   Buffer travelling(std::size_t bucket) const noexcept;
   // The place in these bytes of what belongs to byte `offset` of the arena.
   std::byte* travelling_at(std::size_t arena, std::size_t offset) const noexcept;
-  // For every operation of these buckets: deadline, tag, and this setup as the owner of the bulk
-  // lane.
-  OpOptions operation_options(std::string_view tag) const;
+  // For every operation of these buckets.
+  OwnOptions operation_options(std::string_view tag) const;
 
   Communicator& communicator;
   const std::vector<Parameter> parameters;

@@ -160,21 +160,8 @@ std::optional<Communicator> Communicator::split(int color, int key) {
 Memory Communicator::allocate(std::size_t bytes, int device) {
   return state_->allocate(bytes, device);
 }
-Attachment& Communicator::attach(const void* key, std::unique_ptr<Attachment> attachment) {
-  return state_->attach(key, std::move(attachment));
-}
-Attachment* Communicator::attachment(const void* key) const {
-  return state_->attachment(key);
-}
 Registration Communicator::register_memory(void* data, std::size_t bytes, int device) {
   return state_->register_memory(data, bytes, device);
-}
-void Communicator::reserve_bulk(const void* owner, std::string_view who) {
-  state_->refuse_child();
-  state_->bulk_order().reserve(rank(), owner, who);
-}
-void Communicator::release_bulk(const void* owner) noexcept {
-  if (!state_->in_other_process()) state_->bulk_order().release(owner);
 }
 void Communicator::abort(std::error_code why, std::string_view text) noexcept {
   state_->abort(why, text);

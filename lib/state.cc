@@ -456,8 +456,7 @@ std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
 Work CommunicatorState::start(const Arguments& a) {
   refuse_child();
   schedules::Call call = find_call(a);
-  if (a.options->priority == Priority::bulk)
-    bulk_order_.check(place_.rank, a.operation, a.options->owner);
+  if (a.options->priority == Priority::bulk) bulk_order_.check(place_.rank, a.operation);
   call.tag = a.options->tag;
   call.unattended = a.options->unattended;
   if (call.signature.on_gpu && call.in_bytes + call.out_bytes != 0) return start_on_gpu(a, call);
@@ -539,21 +538,6 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: operations end at their deadlines
   }
-}
-
-Attachment& CommunicatorState::attach(const void* key, std::unique_ptr<Attachment> attachment) {
-  refuse_child();
-  if (key == nullptr || !attachment)
-    throw Error(Errc::invalid_argument, "attach: neither the key nor the attachment may be null");
-  const std::lock_guard lock(attachments_mutex_);
-  return *attachments_.try_emplace(key, std::move(attachment)).first->second;
-}
-
-Attachment* CommunicatorState::attachment(const void* key) {
-  refuse_child();
-  const std::lock_guard lock(attachments_mutex_);
-  const auto found = attachments_.find(key);
-  return found != attachments_.end() ? found->second.get() : nullptr;
 }
 
 Memory CommunicatorState::allocate(std::size_t bytes, int device) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,21 +19,21 @@
 #include "collectives/engine/engine.h"
 #include "collectives/plan/planner.h"
 #include "lib/arguments.h"
-#include "lib/bulk_order.h"
 #include "lib/connect.h"
 #include "lib/gpu_lanes.h"
 #include "lib/known_calls.h"
 #include "lib/message_memory.h"
 #include "lib/metrics/file.h"
 #include "lib/needs.h"
+#include "lib/own_rooms.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
 
 namespace rondo::lib {
 
 // Threads: as Communicator says. The control thread and the thread that drives the engine call the
-// observer functions. Locks: plans_mutex_ for plans_, attachments_mutex_ for attachments_, and
-// starting_mutex_ for events that come before the engine; the engine has its own. A failure ends
+// observer functions. Locks: plans_mutex_ for plans_, and starting_mutex_ for
+// events that come before the engine; the engine has its own. A failure ends
 // every operation with one cause on all ranks.
 class CommunicatorState final : private engine::EngineObserver, private control::ControlClient {
  public:
@@ -55,10 +54,9 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::string describe_peer(int peer) const;
   const HostCores& host_cores() const noexcept { return host_cores_; }
   std::span<const int> local_ranks() const noexcept { return local_ranks_; }
-  Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
-  Attachment* attachment(const void* key);
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
   Statistics statistics();
+  Attachments& attachments() noexcept { return attachments_; }
   // Throws Error(unsupported) in a forked child, where the engine has no threads and its lock may
   // be held for ever.
   engine::Engine& engine() {
@@ -166,9 +164,8 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::array<KnownCalls, lane_count> known_calls_;
   std::vector<point::PointTransfer> transfers_;  // of the call that is starting
   BulkOrder bulk_order_;
-  std::mutex attachments_mutex_;
-  // Attachments may own memory that operations use, so they are destroyed after the engine.
-  std::map<const void*, std::unique_ptr<Attachment>> attachments_;
+  // They may own memory that operations use, so they are destroyed after the engine.
+  Attachments attachments_;
   GpuLanes gpu_lanes_;
   std::unique_ptr<engine::Engine> engine_;
   std::optional<metrics::Listing> listing_;

@@ -23,8 +23,9 @@ int share_of_cores(int ranks) noexcept {
 
 Shared& Shared::of(Communicator& communicator) {
   static constexpr char key = 0;
-  Attachment* kept = communicator.attachment(&key);
-  if (kept == nullptr) kept = &communicator.attach(&key, std::make_unique<Shared>(communicator));
+  lib::Attachment* kept = lib::attachment(communicator, &key);
+  if (kept == nullptr)
+    kept = &lib::attach(communicator, &key, std::make_unique<Shared>(communicator));
   return static_cast<Shared&>(*kept);
 }
 

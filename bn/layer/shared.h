@@ -10,6 +10,7 @@
 #include "bn/layer/late_check.h"
 #include "bn/layer/pool.h"
 #include "bn/statistics/position.h"
+#include "lib/inner.h"
 
 namespace rondo::layer {
 
@@ -18,7 +19,7 @@ struct Model;
 // Things that the layers of one communicator share: threads, GPUs, names, notes of local calls. The
 // first layer attaches it to the communicator. When the communicator ends, it tells the layers that
 // remain (Model::orphan). Thread-bound.
-class Shared final : public Attachment {
+class Shared final : public lib::Attachment {
  public:
   static Shared& of(Communicator& communicator);
 

@@ -122,12 +122,6 @@ struct Transfer {
   std::uint32_t tag = 0;
 };
 
-// An object that a library keeps with a communicator: see Communicator::attach().
-class RONDO_API Attachment {
- public:
-  virtual ~Attachment() = default;
-};
-
 // A group of ranks that call the same operations in the same order.
 //
 // Every rank must call each operation with the same count (or counts), type, op, root and scale
@@ -149,8 +143,8 @@ class RONDO_API Attachment {
 //
 // Threads: one thread at a time starts operations of one priority, so that their order is the same
 // on all ranks. Messages count as a third priority. Different threads may start different
-// priorities at once. describe(), algorithm(), local_ranks(), attach(), attachment(), allocate(),
-// register_memory(), abort() and statistics() are thread-safe. In a forked child these and all
+// priorities at once. describe(), algorithm(), local_ranks(), allocate(), register_memory(),
+// abort() and statistics() are thread-safe. In a forked child these and all
 // operations throw Error(unsupported), except local_ranks(), and abort() does nothing.
 class RONDO_API Communicator {
  public:
@@ -290,17 +284,6 @@ class RONDO_API Communicator {
   // back once each of them has made another call on that GPU, or has allocated there. Throws Error:
   // system; for a GPU also unsupported (no CUDA driver) and invalid_argument (no such GPU).
   Memory allocate(std::size_t bytes, int device = -1);
-  // Keeps an object of a library with the communicator, for example threads that all objects of the
-  // library on this communicator share. `key` is the address of a static variable of the library,
-  // so that two libraries never use the same key. attach() returns the kept object: the new one, or
-  // the one that has this key already; the new one is then destroyed. Throws
-  // Error(invalid_argument) if the key or the object is null. attachment() returns null if nothing
-  // has this key.
-  //
-  // The destructor of the communicator destroys the kept objects after the last operation has
-  // ended, in no particular order. A split has attachments of its own.
-  Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
-  Attachment* attachment(const void* key) const;
   // Makes memory of the program known to every transport while the returned object lives. A network
   // card then reads and writes it without copies. Operations also work on memory that is not
   // registered; a transport that needs registered memory copies through staging memory. Register
@@ -327,14 +310,6 @@ class RONDO_API Communicator {
   // other processes cannot open (of pools or cuMemCreate); system if the system refuses
   // (RLIMIT_MEMLOCK) or CUDA does.
   Registration register_memory(void* data, std::size_t bytes, int device = -1);
-  // Reserves the order of bulk operations for one owner whose operations start by themselves, as
-  // GradientBuckets does in a step. Until release_bulk(owner), a bulk operation with another
-  // OpOptions::owner throws Error(invalid_argument) on every thread. So does another owner's
-  // reserve_bulk(). `who` names the owner in messages and must live until then. Local: all ranks
-  // must make the same calls. Urgent operations and messages have orders of their own.
-  // release_bulk() by another owner does nothing.
-  void reserve_bulk(const void* owner, std::string_view who);
-  void release_bulk(const void* owner) noexcept;
   // Ends every pending operation on every rank with this cause. Returns in bounded time. The code
   // is Errc::aborted on every rank. The message names this rank and has the words of `why` and the
   // first 1000 bytes of text: "rank 2 called abort: data from the wire is damaged: batch 17 has no
@@ -353,6 +328,9 @@ class RONDO_API Communicator {
   // of vfork() must not make it. In the process that connected the communicator it does nothing:
   // see abort().
   void abandon() noexcept;
+
+  // For Rondo's own rooms.
+  lib::CommunicatorState& state() const noexcept { return *state_; }
 
  private:
   std::unique_ptr<lib::CommunicatorState> state_;

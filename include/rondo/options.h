@@ -153,7 +153,6 @@ struct RONDO_API OpOptions {
   // result is scale * (sum of the products) / ranks.
   std::optional<double> input_scale{};
   std::string_view tag{};       // appears in messages and traces; the first 31 bytes are kept
-  const void* owner = nullptr;  // of the bulk order: see Communicator::reserve_bulk
   // Nobody will wait for the operation soon: the background thread begins to drive it at once,
   // which costs a system call in the start. Otherwise it looks after a millisecond or later, unless
   // a thread waits for any operation. May differ between ranks.

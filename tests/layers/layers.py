@@ -34,6 +34,8 @@ ROOMS = {
     "tools": {"shared": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4,
               "pairs": 5, "": 6},
 }
+# Functions of lib for rooms above it: programs do not see them.
+INNER = ("grad", "bn"), "lib/inner.h"
 # Rooms of transports that several transports share.
 SHARED_TRANSPORTS = {"connect", "host"}
 EVERYTHING = ["tests", "bench"]
@@ -103,7 +105,7 @@ def own_include(path, target, folders):
         return None if here == there else f'"{target}": {here} includes the public headers <rondo/...> and itself only'
     if path == DEVICE_CEILING[0] and target in DEVICE_CEILING[1]:
         return None
-    if there in ALSO.get(here, ()):
+    if there in ALSO.get(here, ()) or (here in INNER[0] and target == INNER[1]):
         return None
     if here in PUBLIC_AND_BASE and here != there:
         return None if there == "base" else f'"{target}": {here} includes <rondo/...>, base and itself only'

@@ -110,6 +110,12 @@ class LayersTest(unittest.TestCase):
         self.allowed("grad/x.cc", '"grad/device/y.h"')
         self.allowed("grad/device/x.cc", '"grad/device/y.h"')
 
+    def test_functions_of_lib_for_rooms_above(self):
+        for path in ("grad/x.cc", "bn/layer/x.h"):
+            self.allowed(path, '"lib/inner.h"')
+            self.forbidden(path, '"lib/state.h"', "<rondo/...>, base and itself only")
+        self.forbidden("tools/x.cc", '"lib/inner.h"', "<rondo/...>, base and itself only")
+
     def test_tests_and_bench_may_include_all(self):
         for folder in layers.EVERYTHING:
             for target in ('"lib/connect.h"', '"transports/tcp/tcp.h"', '"catch.h"', "<boost/asio.hpp>", "<cuda.h>"):

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "catch.h"
+#include "lib/inner.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {
 namespace {
 
-struct Counted final : Attachment {
+struct Counted final : lib::Attachment {
   explicit Counted(std::atomic<int>& alive) : alive(&alive) { ++alive; }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
@@ -31,16 +32,16 @@ TEST_CASE("an attachment lives as long as its communicator, also where that move
   std::atomic<int> alive{0};
   {
     Communicator communicator = alone();
-    CHECK(communicator.attachment(&first) == nullptr);
-    Attachment& kept = communicator.attach(&first, std::make_unique<Counted>(alive));
-    CHECK(&communicator.attach(&first, std::make_unique<Counted>(alive)) == &kept);
+    CHECK(lib::attachment(communicator, &first) == nullptr);
+    lib::Attachment& kept = lib::attach(communicator, &first, std::make_unique<Counted>(alive));
+    CHECK(&lib::attach(communicator, &first, std::make_unique<Counted>(alive)) == &kept);
     CHECK(alive == 1);
-    CHECK(communicator.attachment(&second) == nullptr);
+    CHECK(lib::attachment(communicator, &second) == nullptr);
     Communicator other(std::move(communicator));
-    CHECK(other.attachment(&first) == &kept);
+    CHECK(lib::attachment(other, &first) == &kept);
     auto part = other.split(0, 0);
     REQUIRE(part.has_value());
-    CHECK(part->attachment(&first) == nullptr);
+    CHECK(lib::attachment(*part, &first) == nullptr);
     CHECK(alive == 1);
   }
   CHECK(alive == 0);
@@ -50,20 +51,20 @@ TEST_CASE("threads that attach under one key get one object") {
   static constexpr char key = 0;
   std::atomic<int> alive{0};
   Communicator communicator = alone();
-  std::array<Attachment*, 4> kept{};
+  std::array<lib::Attachment*, 4> kept{};
   {
     std::vector<std::jthread> threads;
-    for (Attachment*& each : kept)
+    for (lib::Attachment*& each : kept)
       threads.emplace_back([&communicator, &alive, &each] {
-        each = &communicator.attach(&key, std::make_unique<Counted>(alive));
+        each = &lib::attach(communicator, &key, std::make_unique<Counted>(alive));
       });
   }
-  for (const Attachment* const each : kept) CHECK(each == communicator.attachment(&key));
+  for (const lib::Attachment* const each : kept) CHECK(each == lib::attachment(communicator, &key));
   CHECK(alive == 1);
 }
 
 // Owns the memory of an operation that is under way when the communicator is destroyed.
-struct OperationMemory final : Attachment {
+struct OperationMemory final : lib::Attachment {
   std::vector<float> values = std::vector<float>(1000, 1.0F);
 };
 
@@ -72,7 +73,8 @@ TEST_CASE("an attachment may own the memory of an operation that never ends") {
   Setup setup;
   CHECK_NOTHROW(run_communicators(setup, "attachments", [](Communicator& c, int rank) {
     if (rank != 0) return;
-    auto& kept = static_cast<OperationMemory&>(c.attach(&key, std::make_unique<OperationMemory>()));
+    auto& kept =
+        static_cast<OperationMemory&>(lib::attach(c, &key, std::make_unique<OperationMemory>()));
     const Buffer buffer = buffer_of(std::span(kept.values));
     static_cast<void>(c.all_reduce(buffer, buffer, ReduceOp::sum));
   }));
@@ -82,9 +84,9 @@ TEST_CASE("an attachment without a key, or a key without an attachment, is refus
   static constexpr char key = 0;
   std::atomic<int> alive{0};
   Communicator communicator = alone();
-  CHECK_THROWS_AS(communicator.attach(nullptr, std::make_unique<Counted>(alive)), Error);
-  CHECK_THROWS_AS(communicator.attach(&key, nullptr), Error);
-  CHECK(communicator.attachment(&key) == nullptr);
+  CHECK_THROWS_AS(lib::attach(communicator, nullptr, std::make_unique<Counted>(alive)), Error);
+  CHECK_THROWS_AS(lib::attach(communicator, &key, nullptr), Error);
+  CHECK(lib::attachment(communicator, &key) == nullptr);
 }
 
 TEST_CASE("local ranks are those of the same host, ascending") {
