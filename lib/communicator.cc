@@ -9,6 +9,18 @@
 
 namespace rondo {
 
+namespace {
+
+// op, root, counts: of operations that have them.
+Work start(lib::CommunicatorState& state, Collective operation, const Buffer& in, const Buffer& out,
+           const OpOptions& options, ReduceOp op = ReduceOp::sum, int root = 0,
+           std::span<const std::size_t> counts = {}) {
+  return state.collectives().start(
+      {state.rank(), state.size(), operation, in, out, op, root, &options, counts});
+}
+
+}  // namespace
+
 Communicator lib::connect_with(const Options& options, const lib::TransportFactory& transports) {
   base::leave_parent();
   settings::warn_about_variables();
@@ -44,28 +56,27 @@ std::span<const int> Communicator::local_ranks() const noexcept {
   return state_->local_ranks();
 }
 std::string Communicator::address() const {
-  return state_->address();
+  return state_->routes().address();
 }
 std::chrono::milliseconds Communicator::deadline() const noexcept {
   return state_->options().deadline;
 }
 
 std::string Communicator::describe_peer(int peer) const {
-  return state_->describe_peer(peer);
+  return state_->routes().describe_peer(peer);
 }
 
 std::string Communicator::algorithm(Collective operation, std::size_t count, DType type,
                                     int device) const {
   return std::string(
-      schedules::name_of(state_->plan(operation, count, type, device >= 0).algorithm));
+      schedules::name_of(state_->plans().choose(operation, count, type, device >= 0).algorithm));
 }
 
 std::string Communicator::describe(Collective operation, std::size_t count, DType type,
                                    int device) const {
-  const plan::Plan plan = state_->plan(operation, count, type, device >= 0);
+  const plan::Plan plan = state_->plans().choose(operation, count, type, device >= 0);
   return fmt::format("{} over {}, segments of {}, {} in flight", schedules::name_of(plan.algorithm),
-                     state_->transport_name(), base::describe_bytes(plan.segment_bytes),
-                     plan.depth);
+                     state_->routes().name(), base::describe_bytes(plan.segment_bytes), plan.depth);
 }
 
 Statistics Communicator::statistics() const {
@@ -77,78 +88,71 @@ PlanConstants Communicator::constants() const {
 }
 
 Work Communicator::all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::all_reduce, in, out, op, 0, &options});
+  return start(*state_, Collective::all_reduce, in, out, options, op);
 }
 
 Work Communicator::reduce(Buffer in, Buffer out, ReduceOp op, int root, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::reduce, in, out, op, root, &options});
+  return start(*state_, Collective::reduce, in, out, options, op, root);
 }
 
 Work Communicator::broadcast(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::broadcast, in, out, ReduceOp::sum, root, &options});
+  return start(*state_, Collective::broadcast, in, out, options, ReduceOp::sum, root);
 }
 
 Work Communicator::all_gather(Buffer in, Buffer out, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::all_gather, in, out, ReduceOp::sum, 0, &options});
+  return start(*state_, Collective::all_gather, in, out, options);
 }
 
 Work Communicator::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::reduce_scatter, in, out, op, 0, &options});
+  return start(*state_, Collective::reduce_scatter, in, out, options, op);
 }
 
 Work Communicator::gather(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::gather, in, out, ReduceOp::sum, root, &options});
+  return start(*state_, Collective::gather, in, out, options, ReduceOp::sum, root);
 }
 
 Work Communicator::scatter(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::scatter, in, out, ReduceOp::sum, root, &options});
+  return start(*state_, Collective::scatter, in, out, options, ReduceOp::sum, root);
 }
 
 Work Communicator::all_to_all(Buffer in, Buffer out, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::all_to_all, in, out, ReduceOp::sum, 0, &options});
+  return start(*state_, Collective::all_to_all, in, out, options);
 }
 
 Work Communicator::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                                 const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::all_gather_v, in, out, ReduceOp::sum, 0, &options, counts});
+  return start(*state_, Collective::all_gather_v, in, out, options, ReduceOp::sum, 0, counts);
 }
 
 Work Communicator::reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                                     ReduceOp op, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::reduce_scatter_v, in, out, op, 0, &options, counts});
+  return start(*state_, Collective::reduce_scatter_v, in, out, options, op, 0, counts);
 }
 
 Work Communicator::barrier(const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::barrier, {}, {}, ReduceOp::sum, 0, &options});
+  return start(*state_, Collective::barrier, {}, {}, options);
 }
 
 Work Communicator::send(Buffer in, int peer, std::uint32_t tag, const OpOptions& options) {
-  return state_->start_transfer(true, in, peer, tag, options);
+  return state_->messages().transfer(true, in, peer, tag, options);
 }
 
 Work Communicator::receive(Buffer out, int peer, std::uint32_t tag, const OpOptions& options) {
-  return state_->start_transfer(false, out, peer, tag, options);
+  return state_->messages().transfer(false, out, peer, tag, options);
 }
 
 Work Communicator::receive_any(Buffer out, std::uint32_t tag, const OpOptions& options) {
-  return state_->start_receive_any(out, tag, options);
+  return state_->messages().receive_any(out, tag, options);
 }
 
 Work Communicator::batch(std::span<const Transfer> transfers, const OpOptions& options) {
-  return state_->start_batch(transfers, options);
+  return state_->messages().batch(transfers, options);
 }
 
 Work Communicator::all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
                                 std::span<const std::size_t> receive_counts,
                                 const OpOptions& options) {
-  return state_->start_all_to_all_v(in, send_counts, out, receive_counts, options);
+  return state_->messages().all_to_all_v(in, send_counts, out, receive_counts, options);
 }
 
 std::optional<Communicator> Communicator::split(int color, int key) {

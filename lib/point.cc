@@ -1,13 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Calls that move messages between two ranks: checks their arguments and turns them into transfers.
-#include <algorithm>
+#include "lib/point.h"
 
-#include "lib/arguments.h"
-#include "lib/message_memory.h"
-#include "lib/state.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
 
 namespace rondo::lib {
+
+// The buffers of one call of messages: all are on one GPU, or all in host memory. call and gpus
+// outlive the object.
+class MessageMemory {
+ public:
+  MessageMemory(const CheckedCall& call, const GpuLanes& gpus) noexcept
+      : call_(call), gpus_(gpus) {}
+
+  // Checks the buffer; refuses the call otherwise. name: that of the parameter, "in".
+  void add(const Buffer& buffer, std::string_view name);
+  const CheckedCall& call() const noexcept { return call_; }
+  // Negative: the buffers are in host memory, or empty.
+  int device() const noexcept { return device_.value_or(-1); }
+
+ private:
+  const CheckedCall& call_;
+  const GpuLanes& gpus_;
+  std::optional<int> device_;
+};
+
+void MessageMemory::add(const Buffer& b, std::string_view name) {
+  call_.check_buffer(b, name);
+  if (b.count == 0) return;
+  const int device = std::max(b.device, -1);
+  if (device_.value_or(device) != device)
+    call_.refuse(
+        fmt::format("{}.device is {}, but that of a buffer before it is {}: all buffers of "
+                    "a call must be on one GPU, or all in host memory",
+                    name, b.device, *device_));
+  device_ = device;
+  if (device >= 0) gpus_.check_buffer(call_, b, name);
+}
 
 namespace {
 
@@ -23,52 +54,49 @@ point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point:
 
 }  // namespace
 
-Work CommunicatorState::start_transfers(const MessageMemory& memory, const point::PointShape& shape,
-                                        const OpOptions& options) {
-  refuse_child();
+Work MessageCalls::start(const MessageMemory& memory, const point::PointShape& shape,
+                         const OpOptions& options) {
   point::PointCall call{transfers_, shape, {}, options.tag, options.unattended};
-  call.time_limit = std::min(options.deadline.count() > 0 ? options.deadline : options_.deadline,
-                             longest_deadline);
-  if (memory.device() < 0) return Work(engine_->start(call));
-  call.unattended = true;  // as in start_on_gpu()
+  call.time_limit = starting_.time_limit(options);
+  if (memory.device() < 0) return Work(starting_.engine.start(call));
+  call.unattended = true;  // as CollectiveCalls::start_on_gpu()
   const auto stream = static_cast<device::StreamHandle>(options.stream);
   return name_call(memory.call(), [&] {
-    point::GpuTransfers& transfers = gpu_lanes_.transfers(memory.device(), gpu_needs());
+    point::GpuTransfers& transfers = starting_.gpus.transfers(memory.device(), starting_.gpu_needs);
     device::refuse_capture(transfers.port().gpu(), stream, "OpOptions::stream");
-    return Work(engine_->start(call, {transfers, stream}));
+    return Work(starting_.engine.start(call, {transfers, stream}));
   });
 }
 
-Work CommunicatorState::start_transfer(bool sending, const Buffer& buffer, int peer,
-                                       std::uint32_t tag, const OpOptions& options) {
-  const CheckedCall call{sending ? "send" : "receive", place_.rank, place_.size};
-  MessageMemory memory(call, gpu_lanes_);
+Work MessageCalls::transfer(bool sending, const Buffer& buffer, int peer, std::uint32_t tag,
+                            const OpOptions& options) {
+  const CheckedCall call = named(sending ? "send" : "receive");
+  MessageMemory memory(call, starting_.gpus);
   memory.add(buffer, sending ? "in" : "out");
   call.check_rank(peer, "the peer");
   check_message_options(call, options);
   transfers_.assign(1, transfer_of(sending, buffer, peer, {tag, 0}));
-  return start_transfers(memory,
-                         {sending ? Collective::send : Collective::receive, false, peer, tag, 1,
-                          buffer.count * size_of(buffer.type)},
-                         options);
+  return start(memory,
+               {sending ? Collective::send : Collective::receive, false, peer, tag, 1,
+                buffer.count * size_of(buffer.type)},
+               options);
 }
 
-Work CommunicatorState::start_receive_any(const Buffer& out, std::uint32_t tag,
-                                          const OpOptions& options) {
-  const CheckedCall call{"receive_any", place_.rank, place_.size};
-  MessageMemory memory(call, gpu_lanes_);
+Work MessageCalls::receive_any(const Buffer& out, std::uint32_t tag, const OpOptions& options) {
+  const CheckedCall call = named("receive_any");
+  MessageMemory memory(call, starting_.gpus);
   memory.add(out, "out");
   check_message_options(call, options);
   transfers_.assign(1, transfer_of(false, out, point::any_rank, {tag, 0}));
-  return start_transfers(
-      memory, {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
-      options);
+  return start(memory,
+               {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
+               options);
 }
 
-Work CommunicatorState::start_batch(std::span<const Transfer> batch, const OpOptions& options) {
-  const CheckedCall call{"batch", place_.rank, place_.size};
+Work MessageCalls::batch(std::span<const Transfer> batch, const OpOptions& options) {
+  const CheckedCall call = named("batch");
   check_message_options(call, options);
-  MessageMemory memory(call, gpu_lanes_);
+  MessageMemory memory(call, starting_.gpus);
   transfers_.clear();
   point::PointShape shape{Collective::send, true, 0, 0, batch.size(), 0};
   for (const Transfer& t : batch) {
@@ -79,16 +107,14 @@ Work CommunicatorState::start_batch(std::span<const Transfer> batch, const OpOpt
     shape.bytes += t.buffer.count * size_of(t.buffer.type);
     transfers_.push_back(transfer_of(t.kind == Transfer::Kind::send, t.buffer, t.peer, {t.tag, 0}));
   }
-  return transfers_.empty() ? Work() : start_transfers(memory, shape, options);
+  return transfers_.empty() ? Work() : start(memory, shape, options);
 }
 
-Work CommunicatorState::start_all_to_all_v(const Buffer& in,
-                                           std::span<const std::size_t> send_counts,
-                                           const Buffer& out,
-                                           std::span<const std::size_t> receive_counts,
-                                           const OpOptions& options) {
-  const CheckedCall call{"all_to_all_v", place_.rank, place_.size};
-  MessageMemory memory(call, gpu_lanes_);
+Work MessageCalls::all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts,
+                                const Buffer& out, std::span<const std::size_t> receive_counts,
+                                const OpOptions& options) {
+  const CheckedCall call = named("all_to_all_v");
+  MessageMemory memory(call, starting_.gpus);
   memory.add(in, "in");
   memory.add(out, "out");
   call.check_same_type(in, out);
@@ -101,7 +127,7 @@ Work CommunicatorState::start_all_to_all_v(const Buffer& in,
   const std::size_t element = size_of(in.type);
   transfers_.clear();
   std::size_t sent = 0, received = 0;
-  for (int peer = 0; peer < place_.size; ++peer) {
+  for (int peer = 0; peer < starting_.place.size; ++peer) {
     const std::size_t out_count = send_counts[static_cast<std::size_t>(peer)];
     const std::size_t in_count = receive_counts[static_cast<std::size_t>(peer)];
     const Buffer give{static_cast<std::byte*>(in.data) + sent * element, out_count, in.type};
@@ -111,7 +137,7 @@ Work CommunicatorState::start_all_to_all_v(const Buffer& in,
     sent += out_count;
     received += in_count;
   }
-  return start_transfers(
+  return start(
       memory,
       {Collective::all_to_all_v, false, 0, 0, transfers_.size(), (sent + received) * element},
       options);

@@ -104,4 +104,17 @@ int cores_of(std::span<const Record> records, const schedules::Hosts& hosts) {
   return 1;
 }
 
+HostMap map_hosts(std::span<const Record> records, int rank) {
+  HostMap map;
+  map.hosts = group_by_host(records);
+  for (const Record& one : records) map.names.push_back(one.name);
+  const std::span<const int> local = map.hosts.on(map.hosts.host(rank));
+  map.local_ranks.assign(local.begin(), local.end());
+  map.cores = cores_on(records, local);
+  map.first_crowded = cores_on(records, map.hosts.on(0)).crowded();
+  map.topology =
+      plan::topology_of(map.hosts, static_cast<int>(records.size()), cores_of(records, map.hosts));
+  return map;
+}
+
 }  // namespace rondo::lib

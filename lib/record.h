@@ -46,4 +46,15 @@ HostCores cores_on(std::span<const Record> records, std::span<const int> ranks_o
 // The cores of the host with the most ranks; if several have as many, of the first.
 int cores_of(std::span<const Record> records, const schedules::Hosts& hosts);
 
+// Where the ranks run.
+struct HostMap {
+  schedules::Hosts hosts;
+  std::vector<std::string> names;  // of their hosts, by rank, for people
+  std::vector<int> local_ranks;    // on this rank's host
+  HostCores cores;                 // of this rank's host
+  bool first_crowded = false;      // the host of rank 0 is
+  plan::Topology topology;
+};
+HostMap map_hosts(std::span<const Record> records, int rank);
+
 }  // namespace rondo::lib

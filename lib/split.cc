@@ -42,7 +42,7 @@ transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
   options.tag = "split";
   const Buffer in{const_cast<std::byte*>(mine.data()), mine.size(), DType::u8};
   const Buffer out{all.data(), all.size(), DType::u8};
-  const Work work = parent.start(
+  const Work work = parent.collectives().start(
       {parent.rank(), parent.size(), Collective::all_gather, in, out, ReduceOp::sum, 0, &options});
   try {
     while (!work.wait_for(base::interruption_interval)) base::Interruption::check();

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+
+#include <rondo/work.h>
+
+#include "lib/arguments.h"
+#include "lib/known_calls.h"
+#include "lib/own_rooms.h"
+#include "lib/plans.h"
+#include "lib/starting.h"
+
+namespace rondo::lib {
+
+// Turns the arguments of a collective into a call of the engine, and starts it: checks them, asks
+// for a plan and cuts the buffers into segments. Calls that were seen before are found in a table.
+// Thread-bound: one thread at a time starts operations of a lane. Throws Error as Communicator
+// says.
+class CollectiveCalls {
+ public:
+  CollectiveCalls(const Starting& starting, Plans& plans, const BulkOrder& order)
+      : starting_(starting), plans_(plans), order_(order) {}
+
+  Work start(const Arguments& arguments);
+
+ private:
+  schedules::Call find(const Arguments& arguments);
+  schedules::Call make(const Arguments& arguments);
+  std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
+  Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
+  operation::GpuInside movers_inside(int device, const schedules::Call& call);
+
+  const Starting starting_;
+  Plans& plans_;
+  const BulkOrder& order_;
+  std::array<KnownCalls, lane_count> known_;
+};
+
+}  // namespace rondo::lib
