@@ -113,7 +113,7 @@ class Endpoint final : public Control {
       for (std::size_t i = 1; i < entries.size(); ++i)
         if (entries[i].revents != 0) end_.listen_to(i - 1);
       for (const Command& command : queue_.take_all())
-        std::visit([this](const auto& what) { handle(what); }, command);
+        std::visit([this](const auto& what) { this->handle(what); }, command);
     }
     end_.finish();
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -21,40 +22,59 @@ namespace rondo::wire {
 inline constexpr std::size_t most_text_bytes = 4096;
 inline constexpr std::size_t most_waited_ranks = 2048;
 
+// Each message has its type on the wire, and its fields in the order of the wire.
+template <std::uint16_t Type>
+struct FailureMessage {
+  static constexpr std::uint16_t type = Type;
+  static auto fields(auto& m) { return std::tie(m.failure); }
+  operation::Failure failure;
+};
+template <std::uint16_t Type>
+struct EmptyMessage {
+  static constexpr std::uint16_t type = Type;
+  static auto fields(auto&) { return std::tie(); }
+};
+
 // While joining. To rank 0:
 struct RecordMessage {
+  static constexpr std::uint16_t type = 1;
+  static auto fields(auto& m) { return std::tie(m.milliseconds_left, m.record); }
   std::uint64_t milliseconds_left = 0;  // until this rank's deadline for joining
   transports::Blob record;
 };
 // Instead of a record: this rank cannot take part, so the join ends for all.
-struct UnableMessage {
-  operation::Failure failure;
-};
+using UnableMessage = FailureMessage<5>;
 // From rank 0, when all are there: members, then one member for each rank in order.
 struct MembersMessage {
+  static constexpr std::uint16_t type = 2;
+  static auto fields(auto& m) { return std::tie(m.job, m.size); }
   std::uint64_t job = 0;
   std::uint32_t size = 0;
 };
 struct MemberMessage {
+  static constexpr std::uint16_t type = 3;
+  static auto fields(auto& m) { return std::tie(m.rank, m.record); }
   std::uint32_t rank = 0;
   transports::Blob record;
 };
 // From rank 0: the join has failed.
-struct RefusalMessage {
-  operation::Failure failure;
-};
+using RefusalMessage = FailureMessage<4>;
 
 // Afterwards. To rank 0:
 // This rank's connect() has done its part.
-struct ReadyMessage {};
+using ReadyMessage = EmptyMessage<24>;
 struct ReportMessage {
+  static constexpr std::uint16_t type = 16;
+  static auto fields(auto& m) { return std::tie(m.failure, m.failure.lost); }
   operation::Failure failure;
 };
 // This rank got no verdict in time and has concluded this by itself.
-struct AloneMessage {
-  operation::Failure failure;
-};
+using AloneMessage = FailureMessage<26>;
 struct DeadlineMessage {
+  static constexpr std::uint16_t type = 17;
+  static auto fields(auto& m) {
+    return std::tie(m.lane, m.operation, m.deadline_ns, m.what, m.warning);
+  }
   Priority lane = Priority::bulk;
   std::uint64_t operation = 0;
   std::uint64_t deadline_ns = 0;  // 0: no deadline has passed, the operation only stalls
@@ -62,25 +82,33 @@ struct DeadlineMessage {
   bool warning = false;  // no deadline has passed; deadline_ns is how long it has waited
 };
 struct StatusMessage {
+  static constexpr std::uint16_t type = 18;
+  static auto fields(auto& m) { return std::tie(m.query, m.status); }
   std::uint64_t query = 0;
   operation::RankStatus status;
 };
 struct LeavingMessage {
+  static constexpr std::uint16_t type = 19;
+  static auto fields(auto& m) { return std::tie(m.finished); }
   std::uint64_t finished[lane_count] = {};
 };
 // From rank 0:
 // All ranks are ready: connect() returns.
-struct GoMessage {};
-struct VerdictMessage {
-  operation::Failure failure;
-};
+using GoMessage = EmptyMessage<25>;
+using VerdictMessage = FailureMessage<20>;
 struct QueryMessage {
+  static constexpr std::uint16_t type = 21;
+  static auto fields(auto& m) { return std::tie(m.query); }
   std::uint64_t query = 0;
 };
 struct ConstantsMessage {
+  static constexpr std::uint16_t type = 23;
+  static auto fields(auto& m) { return std::tie(m.constants); }
   PlanConstants constants;
 };
 struct LeftMessage {
+  static constexpr std::uint16_t type = 22;
+  static auto fields(auto& m) { return std::tie(m.rank, m.finished); }
   std::uint32_t rank = 0;
   std::uint64_t finished[lane_count] = {};
 };
