@@ -37,12 +37,8 @@ struct Hierarchy {
 };
 
 bool names_controller(std::string_view list, std::string_view controller) {
-  for (std::size_t at = 0; at <= list.size();) {
-    const auto comma = std::min(list.find(',', at), list.size());
-    if (list.substr(at, comma - at) == controller) return true;
-    at = comma + 1;
-  }
-  return false;
+  const std::vector<std::string_view> names = split(list, ',');
+  return std::ranges::find(names, controller) != names.end();
 }
 
 // mountinfo writes blanks in paths as \040 and the like.
@@ -178,15 +174,12 @@ std::string describe_processors(const ProcessorSet& processors) {
 
 std::optional<ProcessorSet> parse_processors(std::string_view text) {
   ProcessorSet processors;
-  while (!text.empty()) {
-    const auto comma = std::min(text.find(','), text.size());
-    const std::string_view part = text.substr(0, comma);
+  for (const std::string_view part : split(text, ',')) {
     const auto dash = std::min(part.find('-'), part.size());
     const auto first = parse_whole<std::size_t>(part.substr(0, dash));
     const auto last = dash == part.size() ? first : parse_whole<std::size_t>(part.substr(dash + 1));
     if (!first || !last || *first > *last || *last >= most_processors) return std::nullopt;
     for (std::size_t i = *first; i <= *last; ++i) processors.set(i);
-    text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return processors.any() ? std::optional(processors) : std::nullopt;
 }

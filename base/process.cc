@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/file_descriptor.h"
+#include "base/text.h"
 
 namespace rondo::base {
 namespace {
@@ -24,9 +25,7 @@ std::string namespace_number(const char* link) {
 }
 
 std::string boot_identity() {
-  std::string boot = read_short_file("/proc/sys/kernel/random/boot_id");
-  while (!boot.empty() && (boot.back() == '\n' || boot.back() == ' ')) boot.pop_back();
-  return boot;
+  return std::string(trim(read_short_file("/proc/sys/kernel/random/boot_id")));
 }
 
 }  // namespace

@@ -36,6 +36,15 @@ std::string_view trim(std::string_view text) noexcept {
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    parts.push_back(text.substr(0, text.find(separator)));
+    text.remove_prefix(std::min(parts.back().size() + 1, text.size()));
+  }
+  return parts;
+}
+
 std::string_view first_bytes(std::string_view text, std::size_t most) noexcept {
   if (text.size() <= most) return text;
   while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;

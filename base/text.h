@@ -22,6 +22,8 @@ std::string describe_bytes(std::uint64_t bytes);
 std::string describe_errno(int number);
 // Leaves out blanks, tabs and line ends at both ends.
 std::string_view trim(std::string_view text) noexcept;
+// "a,b,": a and b. A separator at the end adds no part, others may be empty.
+std::vector<std::string_view> split(std::string_view text, char separator);
 // Returns the first `most` bytes, or less: a character of UTF-8 is not cut.
 std::string_view first_bytes(std::string_view text, std::size_t most) noexcept;
 // Makes text from outside fit for a line on a terminal: control characters, and bytes that are not

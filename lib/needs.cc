@@ -190,17 +190,14 @@ void warn_when_short_of_descriptors(const std::string& what) {
 
 void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options,
                                  LaterDescriptors& later) {
-  const auto allowed = [&](std::string_view name) {
-    return options.transports.empty() ||
-           std::ranges::find(options.transports, name) != options.transports.end();
-  };
   DescriptorShape shape;
   shape.ranks = place.size;
   shape.rank = place.rank;
-  shape.shm = allowed("shm");
-  shape.tcp = allowed("tcp");
+  shape.shm = settings::allows_transport(options, "shm");
+  shape.tcp = settings::allows_transport(options, "tcp");
   shape.connections = std::max(1, options.connections);
-  if (allowed("rdma")) shape.rdma_devices = static_cast<int>(settings::count_rdma_devices());
+  if (settings::allows_transport(options, "rdma"))
+    shape.rdma_devices = static_cast<int>(settings::count_rdma_devices());
   const std::size_t necessary = descriptors_of(shape).join;
   // Nobody knows yet which ranks share this host. So the descriptors for all of them are wanted,
   // not necessary.
@@ -219,11 +216,6 @@ namespace rondo {
 
 namespace {
 
-bool allows(const Options& options, std::string_view name) {
-  return options.transports.empty() ||
-         std::ranges::find(options.transports, name) != options.transports.end();
-}
-
 int listening_addresses(const Options& options) {
   const auto interfaces = settings::describe_interfaces(options.interfaces);
   return static_cast<int>(
@@ -241,11 +233,11 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   lib::DescriptorShape shape;
   shape.ranks = ranks;
   shape.rank = rank;
-  shape.shm = allows(options, "shm");
-  shape.tcp = allows(options, "tcp");
+  shape.shm = settings::allows_transport(options, "shm");
+  shape.tcp = settings::allows_transport(options, "tcp");
   shape.connections = options.connections;
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
-  if (allows(options, "rdma"))
+  if (settings::allows_transport(options, "rdma"))
     shape.rdma_devices = static_cast<int>(settings::count_rdma_devices());
   const bool rdma = shape.rdma_devices > 0;
   // Ranks know only after joining whom devices reach. tcp takes at least as many descriptors, so it

@@ -27,11 +27,6 @@ namespace {
 constexpr std::array known_names{std::string_view{"shm"}, std::string_view{"rdma"},
                                  std::string_view{"tcp"}};
 
-bool is_allowed(std::string_view name, const Options& options) {
-  const auto& allowed = options.transports;
-  return allowed.empty() || std::ranges::find(allowed, name) != allowed.end();
-}
-
 std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& place) {
   shm::Options shm;
   shm.rank = place.rank;
@@ -108,13 +103,13 @@ TransportFactory default_transports() {
              const rendezvous::Place& place, const Options& options) {
     check_names(options);
     TransportList list;
-    if (is_allowed("shm", options)) list.push_back(shm_transport(place));
-    if (is_allowed("rdma", options)) {
+    if (settings::allows_transport(options, "shm")) list.push_back(shm_transport(place));
+    if (settings::allows_transport(options, "rdma")) {
       const rdma::Options rdma = rdma_options(place, options);
       if (!*devices) *devices = std::make_unique<rdma::Shared>(rdma);
       list.push_back(rdma::make_rdma(rdma, **devices));
     }
-    if (is_allowed("tcp", options)) list.push_back(tcp_transport(place, options));
+    if (settings::allows_transport(options, "tcp")) list.push_back(tcp_transport(place, options));
     return list;
   };
 }
@@ -153,9 +148,14 @@ std::unique_ptr<transports::Stream> open_device_stream(const Options& options) {
 
 namespace rondo {
 
+bool settings::allows_transport(const Options& options, std::string_view name) {
+  const auto& allowed = options.transports;
+  return allowed.empty() || std::ranges::find(allowed, name) != allowed.end();
+}
+
 bool settings::allows_all_transports(const Options& options) {
-  return std::ranges::all_of(lib::known_names,
-                             [&](std::string_view name) { return lib::is_allowed(name, options); });
+  return std::ranges::all_of(
+      lib::known_names, [&](std::string_view name) { return allows_transport(options, name); });
 }
 
 std::vector<TransportInfo> settings::describe_transports(const std::string& rdma_obstacle) {

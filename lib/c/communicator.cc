@@ -17,6 +17,7 @@
 
 #include <rondo/store.h>
 
+#include "base/text.h"
 #include "lib/c/status.h"
 #include "lib/c/structs.h"
 
@@ -60,12 +61,8 @@ class CStore final : public Store {
 
 std::vector<std::string> split_list(const char* text) {
   std::vector<std::string> items;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    if (comma != 0) items.emplace_back(rest.substr(0, comma));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
+  for (const std::string_view item : base::split(text, ','))
+    if (!item.empty()) items.emplace_back(item);
   return items;
 }
 
@@ -146,6 +143,12 @@ int checked_gpu(int device, const char* instead) {
       fmt::format("device is {}: GPUs count from 0; {} is for host memory", device, instead));
 }
 
+// For the caller, who owns it.
+template <class Handle, class Value>
+Handle* make(Value value) {
+  return std::make_unique<Handle>(Handle{std::move(value)}).release();
+}
+
 // device: a GPU; nothing: host memory.
 rondo_status allocate(rondo_communicator* communicator, std::size_t bytes,
                       std::optional<int> device, rondo_memory** memory) noexcept {
@@ -154,9 +157,7 @@ rondo_status allocate(rondo_communicator* communicator, std::size_t bytes,
     require(memory, "memory");
     *memory = nullptr;
     const int where = device ? checked_gpu(*device, "rondo_allocate()") : -1;
-    *memory =
-        std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes, where)})
-            .release();
+    *memory = make<rondo_memory>(communicator->value.allocate(bytes, where));
   });
 }
 
@@ -168,9 +169,8 @@ rondo_status register_memory(rondo_communicator* communicator, void* data, std::
     require(registration, "registration");
     *registration = nullptr;
     const int where = device ? checked_gpu(*device, "rondo_register()") : -1;
-    *registration = std::make_unique<rondo_registration>(
-                        rondo_registration{communicator->value.register_memory(data, bytes, where)})
-                        .release();
+    *registration =
+        make<rondo_registration>(communicator->value.register_memory(data, bytes, where));
   });
 }
 
@@ -212,9 +212,7 @@ rondo_status rondo_connect(const rondo_options* from, rondo_communicator** commu
       store = std::make_unique<rondo::c::CStore>(*given.store);
       options.store = store.get();
     }
-    *communicator = std::make_unique<rondo_communicator>(
-                        rondo_communicator{rondo::Communicator::connect(options)})
-                        .release();
+    *communicator = rondo::c::make<rondo_communicator>(rondo::Communicator::connect(options));
   });
 }
 
@@ -247,7 +245,7 @@ rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
     require(part, "part");
     *part = nullptr;
     if (auto made = communicator->value.split(color, key))
-      *part = std::make_unique<rondo_communicator>(rondo_communicator{std::move(*made)}).release();
+      *part = rondo::c::make<rondo_communicator>(std::move(*made));
   });
 }
 

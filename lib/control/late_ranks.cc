@@ -36,6 +36,13 @@ struct Case {
       if (test(standings[rank], static_cast<int>(rank))) found.push_back(static_cast<int>(rank));
     return found;
   }
+  // Those that have answered and stand so in the lane of the deadline.
+  template <class Test>
+  std::vector<int> answered(Test test) const {
+    return ranks([&](const Standing& standing, int rank) {
+      return standing.state == Standing::State::answered && test(lane(rank));
+    });
+  }
 };
 
 // Returns "; the last operation TITLE it is all_reduce #40 (64 MiB f32 sum)", for one rank or for
@@ -136,10 +143,8 @@ std::string crossed(const Case& of, int reporter) {
     here.ranks.push_back(reporter);
     awaited = status_in(of, reporter, lane_count).waiting_for;
   } else {
-    here.ranks = of.ranks([&](const Standing& standing, int rank) {
-      const operation::LaneStatus& lane = of.lane(rank);
-      return standing.state == Standing::State::answered && lane.finished + 1 == here.number &&
-             !lane.current.empty();
+    here.ranks = of.answered([&](const operation::LaneStatus& lane) {
+      return lane.finished + 1 == here.number && !lane.current.empty();
     });
     awaited =
         of.ranks([&](const Standing&, int rank) { return of.lane(rank).started < here.number; });
@@ -179,10 +184,8 @@ std::string slow_message(const Case& of, int reporter) {
 }
 
 std::string uncalled(const Case& of) {
-  const auto ranks = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::answered &&
-           of.lane(rank).started < of.deadline.operation;
-  });
+  const auto ranks = of.answered(
+      [&](const operation::LaneStatus& lane) { return lane.started < of.deadline.operation; });
   if (ranks.empty()) return {};
   return fmt::format("{} {} not called {} within {}{}", base::list_of_ranks(ranks),
                      ranks.size() == 1 ? "has" : "have", of.operation, of.time,
@@ -191,9 +194,8 @@ std::string uncalled(const Case& of) {
 
 // Ranks whose own GPU holds the operation up: others wait for them.
 std::string held_by_gpus(const Case& of) {
-  const auto held = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::answered &&
-           of.lane(rank).finished < of.deadline.operation && !of.lane(rank).gpu.empty();
+  const auto held = of.answered([&](const operation::LaneStatus& lane) {
+    return lane.finished < of.deadline.operation && !lane.gpu.empty();
   });
   if (held.empty()) return {};
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
@@ -206,9 +208,8 @@ std::string held_by_gpus(const Case& of) {
 }
 
 std::string waiting(const Case& of) {
-  const auto waiters = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::answered &&
-           of.lane(rank).finished < of.deadline.operation && !of.lane(rank).waiting_for.empty();
+  const auto waiters = of.answered([&](const operation::LaneStatus& lane) {
+    return lane.finished < of.deadline.operation && !lane.waiting_for.empty();
   });
   if (waiters.empty()) return {};
   // A rank that others wait for, and that waits for nobody itself, is where the operation hangs.
@@ -240,10 +241,8 @@ std::string waiting(const Case& of) {
 std::optional<operation::Failure> find_disagreement(const wire::DeadlineMessage& deadline,
                                                     const std::vector<Standing>& standings) {
   const Case of{deadline, standings, {}, {}};
-  const auto callers = of.ranks([&](const Standing& standing, int rank) {
-    const operation::LaneStatus& lane = of.lane(rank);
-    return standing.state == Standing::State::answered && lane.finished + 1 == deadline.operation &&
-           !lane.current.empty();
+  const auto callers = of.answered([&](const operation::LaneStatus& lane) {
+    return lane.finished + 1 == deadline.operation && !lane.current.empty();
   });
   if (callers.empty()) return std::nullopt;
   const std::string& first = of.lane(callers.front()).current;

@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cinttypes>
-#include <cstdio>
+
+#include <fmt/format.h>
 
 #include "base/process.h"
+#include "base/text.h"
 #include "lib/rendezvous/rendezvous.h"
 
 namespace rondo::rendezvous {
@@ -36,16 +37,9 @@ bool take_field(std::string_view& text, std::string_view name, std::string_view&
 }  // namespace
 
 std::string write_announcement(const Announcement& announcement) {
-  char job[17];
-  std::snprintf(job, sizeof job, "%016" PRIx64, announcement.job);
-  std::string text = std::string(magic) + "job=" + job + " host=" + announcement.host +
-                     " process=" + announcement.process;
-  std::string_view before = " at=";
-  for (const std::string& address : announcement.addresses) {
-    text.append(before).append(address);
-    before = ",";
-  }
-  return text + "\n";
+  return fmt::format("{}job={:016x} host={} process={} at={}\n", magic, announcement.job,
+                     announcement.host, announcement.process,
+                     fmt::join(announcement.addresses, ","));
 }
 
 std::optional<Announcement> parse_announcement(std::string_view text) {
@@ -63,12 +57,9 @@ std::optional<Announcement> parse_announcement(std::string_view text) {
     return std::nullopt;
   announcement.host = host;
   announcement.process = process;
-  while (!at.empty()) {
-    const auto comma = std::min(at.find(','), at.size());
-    announcement.addresses.emplace_back(at.substr(0, comma));
-    at.remove_prefix(std::min(comma + 1, at.size()));
-    if (announcement.addresses.back().empty() || announcement.addresses.size() > most_addresses)
-      return std::nullopt;
+  for (const std::string_view address : base::split(at, ',')) {
+    if (address.empty() || announcement.addresses.size() == most_addresses) return std::nullopt;
+    announcement.addresses.emplace_back(address);
   }
   return announcement;
 }
@@ -79,9 +70,8 @@ Liveness liveness_of(const Announcement& announcement) {
   if (announcement.host != base::host_identity() || first == std::string::npos || last == first ||
       text.substr(last + 1) != base::process_namespace())
     return Liveness::unknown;
-  int process = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + first, process);
-  if (error != std::errc{} || end != text.data() + first || process <= 0) return Liveness::unknown;
+  const int process = base::parse_whole<int>(text.substr(0, first)).value_or(0);
+  if (process <= 0) return Liveness::unknown;
   const auto status = base::read_process(process);
   if (!status)
     return ::kill(process, 0) == 0 || errno != ESRCH ? Liveness::unknown : Liveness::gone;

@@ -133,12 +133,8 @@ std::optional<std::vector<std::string>> settings::list_variable(const char* name
   const auto text = settings::variable(name);
   if (!text) return std::nullopt;
   std::vector<std::string> parts;
-  for (std::string_view rest = *text; !rest.empty();) {
-    const auto comma = std::min(rest.find(','), rest.size());
-    if (const auto part = base::trim(rest.substr(0, comma)); !part.empty())
-      parts.emplace_back(part);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
+  for (const std::string_view part : base::split(*text, ','))
+    if (const auto trimmed = base::trim(part); !trimmed.empty()) parts.emplace_back(trimmed);
   if (parts.empty())
     settings::refuse_variable(name, *text, "it must be a list of names with commas between them");
   return parts;

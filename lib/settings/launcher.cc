@@ -229,9 +229,7 @@ std::string first_host(const std::string& hosts) {
 }
 
 int tasks_on_node(std::string_view tasks, std::int64_t node) {
-  while (!tasks.empty()) {
-    const auto comma = std::min(tasks.find(','), tasks.size());
-    const std::string_view part = tasks.substr(0, comma);
+  for (const std::string_view part : base::split(tasks, ',')) {
     const auto open = std::min(part.find("(x"), part.size());
     const auto count = base::parse_whole<std::int32_t>(part.substr(0, open));
     std::optional<std::int64_t> nodes = 1;
@@ -242,7 +240,6 @@ int tasks_on_node(std::string_view tasks, std::int64_t node) {
     if (!count || *count < 0 || !nodes || *nodes < 1) return 0;
     if (node < *nodes) return *count;
     node -= *nodes;
-    tasks.remove_prefix(std::min(comma + 1, tasks.size()));
   }
   return 0;
 }

@@ -49,12 +49,9 @@ using Fields = std::map<std::string, std::string, std::less<>>;
 
 Fields parse(std::string_view line) {
   Fields fields;
-  while (!line.empty()) {
-    const std::string_view token = line.substr(0, line.find(' '));
-    line.remove_prefix(std::min(token.size() + 1, line.size()));
+  for (const std::string_view token : base::split(line, ' '))
     if (const auto equals = token.find('='); equals != std::string_view::npos)
       fields.emplace(token.substr(0, equals), token.substr(equals + 1));
-  }
   return fields;
 }
 

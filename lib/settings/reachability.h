@@ -7,12 +7,15 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <rondo/info.h>
 
 namespace rondo::settings {
 
+// Whether options.transports has the name, or is empty, which allows all.
+bool allows_transport(const Options& options, std::string_view name);
 // Whether options.transports leaves none out.
 bool allows_all_transports(const Options& options);
 

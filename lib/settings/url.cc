@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/settings/url.h"
 
-#include <charconv>
-
 #include <rondo/error.h>
+
+#include "base/text.h"
 
 namespace rondo::settings {
 namespace {
@@ -38,7 +38,6 @@ RendezvousUrl parse_rendezvous(std::string_view url, std::string_view where) {
   const auto colon = rest.rfind(':');
   if (colon == std::string_view::npos) refuse(url, where, "there is no port");
   std::string_view host = rest.substr(0, colon);
-  const std::string_view digits = rest.substr(colon + 1);
   if (host.starts_with('[') != host.ends_with(']')) refuse(url, where, "the brackets do not match");
   if (host.starts_with('[')) {
     host = host.substr(1, host.size() - 2);
@@ -48,11 +47,8 @@ RendezvousUrl parse_rendezvous(std::string_view url, std::string_view where) {
   if (host.empty()) refuse(url, where, "there is no host");
   if (host.find_first_of("/@?# ") != std::string_view::npos)
     refuse(url, where, "the host is not a name or an address");
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), parsed.port);
-  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size() ||
-      parsed.port == 0)
-    refuse(url, where, "the port is not a number from 1 to 65535");
+  parsed.port = base::parse_whole<std::uint16_t>(rest.substr(colon + 1)).value_or(0);
+  if (parsed.port == 0) refuse(url, where, "the port is not a number from 1 to 65535");
   parsed.host = host;
   return parsed;
 }

@@ -11,7 +11,6 @@
 
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <system_error>
 
@@ -46,12 +45,14 @@ Endpoint from(const T& value) noexcept {
   return endpoint;
 }
 
-Endpoint v4_endpoint(std::uint32_t address, std::uint16_t port) noexcept {
-  V4 v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_port = htons(port);
-  v4.sin_addr.s_addr = htonl(address);
-  return from(v4);
+// ask: getsockname or getpeername.
+template <class Ask>
+Endpoint endpoint_of(int descriptor, Ask ask) {
+  Endpoint endpoint;
+  endpoint.bytes = sizeof endpoint.storage;
+  const bool known =
+      ask(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) == 0;
+  return known ? endpoint : Endpoint{};
 }
 
 void set_option(int descriptor, int level, int name, int value) noexcept {
@@ -169,10 +170,8 @@ std::vector<Endpoint> parse_endpoint(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return {};
   std::string_view host = text.substr(0, colon);
-  const std::string_view digits = text.substr(colon + 1);
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (error != std::errc{} || end != digits.data() + digits.size() || port == 0) return {};
+  const auto port = base::parse_whole<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  if (port == 0) return {};
   const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (brackets) host = host.substr(1, host.size() - 2);
   V4 v4{};
@@ -187,19 +186,12 @@ std::vector<Endpoint> parse_endpoint(std::string_view text) {
   return {};
 }
 
-std::vector<Endpoint> any_address(std::uint16_t port) {
-  V6 v6{};
-  v6.sin6_family = AF_INET6;
-  v6.sin6_port = htons(port);
-  Endpoint any_port = from(v6);
-  any_port.set_port(0);
-  const base::FileDescriptor probe = new_socket(any_port);
-  if (probe && ::bind(probe.get(), any_port.address(), any_port.bytes) == 0) return {from(v6)};
-  return {v4_endpoint(INADDR_ANY, port)};
-}
-
 std::vector<Endpoint> loopback_address(std::uint16_t port) {
-  return {v4_endpoint(INADDR_LOOPBACK, port)};
+  V4 v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return {from(v4)};
 }
 
 std::vector<base::FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints,
@@ -223,21 +215,11 @@ std::vector<base::FileDescriptor> listen_on(const std::vector<Endpoint>& endpoin
 }
 
 Endpoint own_endpoint(int descriptor) {
-  Endpoint endpoint;
-  endpoint.bytes = sizeof endpoint.storage;
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) !=
-      0)
-    return {};
-  return endpoint;
+  return endpoint_of(descriptor, ::getsockname);
 }
 
 Endpoint peer_endpoint(int descriptor) {
-  Endpoint endpoint;
-  endpoint.bytes = sizeof endpoint.storage;
-  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) !=
-      0)
-    return {};
-  return endpoint;
+  return endpoint_of(descriptor, ::getpeername);
 }
 
 bool same_host(int descriptor) {

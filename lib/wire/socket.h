@@ -37,8 +37,6 @@ struct Endpoint {
 
 // Reads "10.0.0.7:41022" or "[::1]:41022", only numbers. Empty for anything else.
 std::vector<Endpoint> parse_endpoint(std::string_view text);
-// All addresses of this machine on that port: IPv6 with IPv4, or IPv4 alone if there is no IPv6.
-std::vector<Endpoint> any_address(std::uint16_t port);
 std::vector<Endpoint> loopback_address(std::uint16_t port);  // 127.0.0.1
 
 // Listens on each of the endpoints that can be bound. A port of 0 becomes the first free one of the

@@ -28,7 +28,7 @@ TEST_CASE("only a port in use is to be replaced by another", "[limits]") {
 
 TEST_CASE("a range without a free port is named", "[limits]") {
   const std::uint16_t port = free_port();
-  const auto listener = wire::listen_on(wire::any_address(port), 0, 0);
+  const auto listener = wire::listen_on(any_address(port), 0, 0);
   const Directory directory;
   Options options;
   options.port_first = options.port_last = port;

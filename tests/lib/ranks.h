@@ -26,13 +26,19 @@
 
 namespace rondo::tests {
 
+// All addresses of this machine on that port: IPv6 with IPv4, or IPv4 alone if there is no IPv6.
+inline std::vector<wire::Endpoint> any_address(std::uint16_t port) {
+  const auto v6 = wire::parse_endpoint("[::]:" + std::to_string(port));
+  return v6.front().is_local() ? v6 : wire::parse_endpoint("0.0.0.0:" + std::to_string(port));
+}
+
 // Returns a port that nobody listens on, below those that the kernel gives to outgoing connections.
 inline std::uint16_t free_port() {
   static std::atomic<std::uint32_t> next{static_cast<std::uint32_t>(::getpid()) * 37};
   for (;;) {
     const auto port = static_cast<std::uint16_t>(20'000 + next++ % 12'000);
     try {
-      wire::listen_on(wire::any_address(port), 0, 0);
+      wire::listen_on(any_address(port), 0, 0);
       return port;
     } catch (const Error&) {
     }
