@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cstdint>
-
 #include <rondo/convert.h>
 #include <rondo/error.h>
 
 #include "base/copy.h"
 #include "base/default_floats.h"
 #include "collectives/kernels/convert.h"
+#include "lib/arguments.h"
 
 namespace rondo {
-
-namespace {
-
-bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(a),
-             second = reinterpret_cast<std::uintptr_t>(b);
-  return first < second + b_bytes && second < first + a_bytes;
-}
-
-}  // namespace
 
 void convert(const void* in, DType in_type, void* out, DType out_type, std::size_t count) {
   const bool same = in_type == out_type && is_valid(in_type);
@@ -31,7 +20,7 @@ void convert(const void* in, DType in_type, void* out, DType out_type, std::size
                             "types and one of them f32, or both must be the same",
                             name_of(in_type), name_of(out_type)));
   if (count == 0 || (same && in == out)) return;
-  if (overlap(in, count * size_of(in_type), out, count * size_of(out_type)))
+  if (lib::overlap({const_cast<void*>(in), count, in_type}, {out, count, out_type}))
     throw Error(Errc::invalid_argument,
                 fmt::format("convert: in ({} {}) and out ({}) overlap: give each its own memory",
                             count, name_of(in_type), name_of(out_type)));

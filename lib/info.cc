@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -25,33 +25,31 @@
 namespace rondo {
 namespace {
 
-constexpr std::array launcher_prefixes{std::string_view{"RONDO_"},
-                                       std::string_view{"OMPI_COMM_WORLD_"},
-                                       std::string_view{"PMI_"},
-                                       std::string_view{"PMIX_"},
-                                       std::string_view{"MPI_LOCAL"},
-                                       std::string_view{"SLURM_PROCID"},
-                                       std::string_view{"SLURM_NTASKS"},
-                                       std::string_view{"SLURM_LOCALID"},
-                                       std::string_view{"SLURM_JOB_ID"},
-                                       std::string_view{"SLURM_STEP_ID"},
-                                       std::string_view{"SLURM_NODELIST"},
-                                       std::string_view{"SLURM_STEP_NODELIST"},
-                                       std::string_view{"SLURM_STEP_TASKS_PER_NODE"},
-                                       std::string_view{"SLURM_NODEID"},
-                                       std::string_view{"SLURM_JOB_NODELIST"},
-                                       std::string_view{"SLURM_LAUNCH_NODE_IPADDR"},
-                                       std::string_view{"SLURM_SRUN_COMM_HOST"},
-                                       std::string_view{"TORCHELASTIC_"}};
-constexpr std::array torchrun_names{
-    std::string_view{"RANK"},        std::string_view{"WORLD_SIZE"},
-    std::string_view{"LOCAL_RANK"},  std::string_view{"LOCAL_WORLD_SIZE"},
-    std::string_view{"MASTER_ADDR"}, std::string_view{"MASTER_PORT"}};
+constexpr std::string_view launcher_prefixes[] = {"RONDO_",
+                                                  "OMPI_COMM_WORLD_",
+                                                  "PMI_",
+                                                  "PMIX_",
+                                                  "MPI_LOCAL",
+                                                  "SLURM_PROCID",
+                                                  "SLURM_NTASKS",
+                                                  "SLURM_LOCALID",
+                                                  "SLURM_JOB_ID",
+                                                  "SLURM_STEP_ID",
+                                                  "SLURM_NODELIST",
+                                                  "SLURM_STEP_NODELIST",
+                                                  "SLURM_STEP_TASKS_PER_NODE",
+                                                  "SLURM_NODEID",
+                                                  "SLURM_JOB_NODELIST",
+                                                  "SLURM_LAUNCH_NODE_IPADDR",
+                                                  "SLURM_SRUN_COMM_HOST",
+                                                  "TORCHELASTIC_"};
+constexpr std::string_view torchrun_names[] = {
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
 bool concerns_rondo(std::string_view name) {
-  return std::any_of(launcher_prefixes.begin(), launcher_prefixes.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
-         std::find(torchrun_names.begin(), torchrun_names.end(), name) != torchrun_names.end();
+  return std::ranges::any_of(launcher_prefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+         std::ranges::find(torchrun_names, name) != std::end(torchrun_names);
 }
 
 std::vector<VariableInfo> set_variables() {

@@ -6,7 +6,7 @@
 
 #include <rondo/communicator.h>
 
-#include "lib/starting.h"
+#include "lib/calls.h"
 
 namespace rondo::lib {
 

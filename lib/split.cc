@@ -23,6 +23,7 @@
 #include "base/interruption.h"
 #include "lib/needs.h"
 #include "lib/split_message.h"
+#include "lib/wire/join_report.h"
 
 namespace rondo::lib {
 
@@ -156,13 +157,6 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
   return std::make_unique<CommunicatorState>(options, place, parent.factory());
 }
 
-Errc code_of(const std::exception& error) noexcept {
-  const auto* const own = dynamic_cast<const Error*>(&error);
-  return own != nullptr && own->code().category() == error_category()
-             ? static_cast<Errc>(own->code().value())
-             : Errc::system;
-}
-
 std::unique_ptr<CommunicatorState> split_in_groups(CommunicatorState& parent, const Group& group,
                                                    std::uint64_t number) {
   GroupStore store(parent, group);
@@ -172,7 +166,7 @@ std::unique_ptr<CommunicatorState> split_in_groups(CommunicatorState& parent, co
       result = join_group(parent, group, store, number);
     } catch (const std::exception& error) {
       if (!store.exchanged())
-        store.exchange({SplitMessage::Kind::failure, code_of(error), error.what()});
+        store.exchange({SplitMessage::Kind::failure, wire::failure_of(error).code, error.what()});
       throw;
     }
   }

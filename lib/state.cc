@@ -11,13 +11,13 @@
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "lib/connect_failure.h"
 #include "lib/introduction.h"
 #include "lib/metrics/path.h"
 #include "lib/rendezvous/meeting.h"
 #include "lib/settings/environment.h"
 #include "lib/settings/settings.h"
 #include "lib/wire/constants.h"
+#include "lib/wire/join_report.h"
 
 namespace rondo::lib {
 
@@ -28,6 +28,9 @@ namespace {
 // still matter then.
 constexpr milliseconds leaving_timeout{1000}, linger_time{1500}, linger_time_in_a_collective{200},
     usual_patience{10'000};
+// For a failure before the others know of it. Rank 0 answers at once. If it does not, this rank's
+// own control plane decides within two seconds.
+constexpr milliseconds verdict_time{3'000};
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;
 
@@ -73,6 +76,16 @@ void check_options(const Options& options, const rendezvous::Place& place) {
     throw Error(Errc::invalid_argument,
                 "plan_constants are out of range (docs/reference/planner.md): " +
                     format_constants(*options.plan_constants));
+}
+
+// Makes connect() fail on all ranks, after they have joined: tells the others over the control
+// plane. Throws Error with the communicator's first failure, which may be another rank's.
+[[noreturn]] void fail_together(control::Control& control, int rank, const std::exception& error) {
+  operation::Failure failure = wire::failure_of(error);
+  failure.cause = wire::could_not_connect(rank, failure.cause);
+  control.report(failure);
+  const auto first = control.await_failure(base::after(base::Clock::now(), verdict_time));
+  throw Error(first ? first->code : failure.code, first ? first->cause : failure.cause);
 }
 
 }  // namespace
@@ -126,7 +139,9 @@ transports::Blob CommunicatorState::prepare() {
     if (place_.host_processors) cores.host = *place_.host_processors;
     return write_record(options_, cores, routes_.transports(), plans_.source(), plans_.constants());
   } catch (const std::exception& error) {
-    fail_before_joining(place_, options_, error);
+    const operation::Failure failure =
+        rendezvous::fail_to_join(place_, options_, wire::failure_of(error));
+    throw Error(failure.code, failure.cause);
   }
 }
 

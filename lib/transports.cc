@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -24,8 +24,7 @@ namespace rondo::lib {
 namespace {
 
 // In order of preference.
-constexpr std::array known_names{std::string_view{"shm"}, std::string_view{"rdma"},
-                                 std::string_view{"tcp"}};
+constexpr std::string_view known_names[] = {"shm", "rdma", "tcp"};
 
 std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& place) {
   shm::Options shm;
@@ -91,7 +90,7 @@ rdma::Options rdma_options(const rendezvous::Place& place, const Options& option
 
 void check_names(const Options& options) {
   for (const std::string& name : options.transports)
-    if (std::ranges::find(known_names, name) == known_names.end())
+    if (std::ranges::find(known_names, name) == std::end(known_names))
       throw Error(Errc::invalid_argument,
                   fmt::format("transport '{}' is unknown; this build has: shm, rdma, tcp", name));
 }

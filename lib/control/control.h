@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "collectives/operation/failure.h"
 #include "collectives/plan/planner.h"
+#include "lib/wire/stream.h"
 #include "transports/transport.h"
 
 namespace rondo::control {
@@ -74,5 +75,13 @@ class Control {
   // the hub, stays until the others have finished as many. Blocks until `until` at most.
   virtual void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) = 0;
 };
+
+// Both throw Error(system) if the thread cannot be started, after telling the other ranks.
+//
+// Makes rank 0's end, the hub. streams: those of ranks 1, 2, ...; shared: the bytes that these may
+// still have to send.
+std::unique_ptr<Control> make_hub(std::vector<wire::Stream> streams, transports::Blob shared);
+// Makes the end of another rank. stream: that to rank 0.
+std::unique_ptr<Control> make_spoke(wire::Stream stream, int rank);
 
 }  // namespace rondo::control

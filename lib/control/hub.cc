@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "lib/control/endpoint.h"
-#include "lib/control/hub_and_spoke.h"
 #include "lib/control/late_ranks.h"
 #include "lib/wire/join_report.h"
 

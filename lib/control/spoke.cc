@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "lib/control/endpoint.h"
-#include "lib/control/hub_and_spoke.h"
 #include "lib/wire/join_report.h"
 #include "lib/wire/socket.h"
 

@@ -374,7 +374,7 @@ operation::Failure report_to_rank_zero(const Place& place, const Options& option
   try {
     joiner.run();
   } catch (const Error& error) {
-    if (joiner.has_heard()) return {static_cast<Errc>(error.code().value()), error.what()};
+    if (joiner.has_heard()) return wire::failure_of(error);
     throw;
   }
   return failure;

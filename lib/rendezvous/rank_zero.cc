@@ -467,7 +467,7 @@ operation::Failure refuse_all(const Place& place, const Options& options,
   try {
     rank_zero.run({});
   } catch (const Error& error) {
-    return {static_cast<Errc>(error.code().value()), error.what()};
+    return wire::failure_of(error);
   }
   return failure;
 }

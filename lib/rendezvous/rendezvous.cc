@@ -9,7 +9,6 @@
 #include <rondo/error.h>
 
 #include "base/interruption.h"
-#include "lib/control/hub_and_spoke.h"
 #include "lib/rendezvous/joiner.h"
 #include "lib/rendezvous/meeting.h"
 #include "lib/rendezvous/rank_zero.h"

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -21,17 +21,14 @@ namespace {
 constexpr std::string_view prefix = "RONDO_", for_tests = "RONDO_TEST_";
 
 // Variables that are not in the table of settings.
-constexpr std::array others{
-    std::string_view{"RONDO_RANK"},        std::string_view{"RONDO_SIZE"},
-    std::string_view{"RONDO_LOCAL_RANK"},  std::string_view{"RONDO_LOCAL_SIZE"},
-    std::string_view{"RONDO_RENDEZVOUS"},  std::string_view{"RONDO_SECRET"},
-    std::string_view{"RONDO_SECRET_FILE"}, std::string_view{"RONDO_WARN_AFTER"},
-    std::string_view{"RONDO_INTEGRITY"},   std::string_view{"RONDO_LOG"},
-    std::string_view{"RONDO_WAIT"},        std::string_view{"RONDO_ISA"}};
+constexpr std::string_view others[] = {"RONDO_RANK",        "RONDO_SIZE",       "RONDO_LOCAL_RANK",
+                                       "RONDO_LOCAL_SIZE",  "RONDO_RENDEZVOUS", "RONDO_SECRET",
+                                       "RONDO_SECRET_FILE", "RONDO_WARN_AFTER", "RONDO_INTEGRITY",
+                                       "RONDO_LOG",         "RONDO_WAIT",       "RONDO_ISA"};
 
 std::vector<std::string_view> all_variables() {
   std::vector<std::string_view> names = variables_of_settings();
-  names.insert(names.end(), others.begin(), others.end());
+  names.insert(names.end(), std::begin(others), std::end(others));
   return names;
 }
 

@@ -59,6 +59,12 @@ operation::Failure describe(const JoinReport& report, const std::string& url,
           text};
 }
 
+operation::Failure failure_of(const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  const bool ours = known != nullptr && known->code().category() == error_category();
+  return {ours ? static_cast<Errc>(known->code().value()) : Errc::system, error.what()};
+}
+
 std::string could_not_connect(int rank, const std::string& why) {
   const std::string who = "rank " + std::to_string(rank) + " ";
   // No rank is to blame for a message that begins so: all ranks find it out together.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ struct JoinReport {
 operation::Failure describe(const JoinReport& report, const std::string& url,
                             const std::string& when);
 
+// The failure that the exception tells: of its own code if it is an Error, else Errc::system.
+operation::Failure failure_of(const std::exception& error);
 // "rank 2 could not connect: WHY".
 std::string could_not_connect(int rank, const std::string& why);
 
