@@ -53,55 +53,53 @@ std::string cores_text(const HostCores& cores) {
 }
 
 // One line for all peers that are reached in the same way for the same reason.
-void log_routes(const Introduction& of) {
+void log_routes(const rendezvous::Place& place, const Routes& routes) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> ways;
-  for (std::size_t peer = 0; peer < of.routes.size(); ++peer) {
-    if (of.routes[peer] == nullptr) continue;
-    const std::string how = of.routes[peer]->describe_peer(static_cast<int>(peer));
-    if (base::log_enabled(base::LogLevel::debug))
-      base::log_line(base::LogLevel::debug,
-                     fmt::format("{}: rank {} over {}{}{}", who(of.place), peer,
-                                 of.routes[peer]->name(), how.empty() ? "" : ", ", how));
-    const std::string why = peer < of.passed_over.size() ? of.passed_over[peer] : std::string();
-    ways[{std::string(of.routes[peer]->name()), why}].push_back(static_cast<int>(peer));
+  for (int peer = 0; peer < place.size; ++peer) {
+    const auto rank = static_cast<std::size_t>(peer);
+    if (routes.by_rank()[rank] == nullptr) continue;
+    base::log_line(base::LogLevel::debug, fmt::format("{}: rank {} over {}", who(place), peer,
+                                                      routes.describe_peer(peer)));
+    ways[{std::string(routes.by_rank()[rank]->name()), routes.passed_over()[rank]}].push_back(peer);
   }
   for (const auto& [way, ranks] : ways) {
     const auto first = static_cast<std::size_t>(ranks.front());
-    const std::string how = of.routes[first]->describe_peer(ranks.front());
+    const std::string how = routes.by_rank()[first]->describe_peer(ranks.front());
     base::log_line(
         base::LogLevel::info,
-        fmt::format("{}: {} to {}{}{}{}", who(of.place), way.first, base::list_of_ranks(ranks),
+        fmt::format("{}: {} to {}{}{}{}", who(place), way.first, base::list_of_ranks(ranks),
                     way.second.empty() ? ", the nearest" : "; not " + way.second,
                     how.empty() ? "" : fmt::format("; to rank {}: ", ranks.front()), how));
   }
 }
 
-void log_place(const Introduction& of) {
-  const rendezvous::Place& place = of.place;
+void log_place(const rendezvous::Place& place, const schedules::Hosts& hosts, const Plans& plans,
+               nanoseconds took) {
   base::log_line(
       base::LogLevel::info,
       fmt::format("Rondo {}: {} ranks on {}; met at {}, as {} says; joined in {:.3f} s", version(),
-                  place.size, ranks_by_host(of.hosts), place.url.empty() ? "a store" : place.url,
-                  place.source, std::chrono::duration<double>(of.took).count()));
+                  place.size, ranks_by_host(hosts), place.url.empty() ? "a store" : place.url,
+                  place.source, std::chrono::duration<double>(took).count()));
   base::log_line(base::LogLevel::info,
                  fmt::format("planner's constants are {}: {} within a host, {} between hosts",
-                             of.constants_from, link_text(of.constants.host),
-                             link_text(of.constants.network)));
+                             plans.describe_source(), link_text(plans.constants().host),
+                             link_text(plans.constants().network)));
 }
 
 }  // namespace
 
-void introduce(const Introduction& of) {
+void introduce(const rendezvous::Place& place, const Options& options, const HostMap& hosts,
+               const Routes& routes, const Plans& plans, nanoseconds took) {
   if (!base::log_enabled(base::LogLevel::info)) return;
-  if (of.place.rank == 0) log_place(of);
+  if (place.rank == 0) log_place(place, hosts.hosts, plans, took);
   std::string settings;
-  for (const auto& [variable, value] : settings::settings_in_force(of.options))
+  for (const auto& [variable, value] : settings::settings_in_force(options))
     settings += fmt::format("{}{}={}", settings.empty() ? "; settings " : " ", variable, value);
   base::log_line(base::LogLevel::info,
-                 fmt::format("{}: process {} on {}, {}, kernels {}{}", who(of.place), ::getpid(),
-                             base::host_name(), cores_text(of.cores),
+                 fmt::format("{}: process {} on {}, {}, kernels {}{}", who(place), ::getpid(),
+                             base::host_name(), cores_text(hosts.cores),
                              base::name_of(base::best_isa()), settings));
-  log_routes(of);
+  log_routes(place, routes);
 }
 
 void log_plan(const rendezvous::Place& place, Collective operation, std::size_t bytes,

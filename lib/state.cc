@@ -116,9 +116,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   if (!joined_.control) return;
   routes_.keep_room_for_links(options_.connections);
   warn_about_quota(hosts_.cores);
-  introduce({place_, options_, hosts_.hosts, routes_.by_rank(), routes_.passed_over(),
-             plans_.describe_source(), plans_.constants(), hosts_.cores,
-             base::Clock::now() - began});
+  introduce(place_, options_, hosts_, routes_, plans_, base::Clock::now() - began);
 }
 
 // Returns this rank's record. If it cannot join, no rank does.
