@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A call is checked, planned and handed to the engine. A call that repeats skips the first two
+// (known_calls.h).
 #include "lib/calls.h"
 
 #include <algorithm>

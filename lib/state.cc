@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A communicator from connect() to its end. Connecting leads from the place to transports, records
-// of all ranks and the engine, and it succeeds on all ranks or on none. After that a call is
-// checked, planned and handed to the engine; a call that repeats skips the first two
-// (known_calls.h).
+// of all ranks and the engine, and it succeeds on all ranks or on none.
 #include "lib/state.h"
 
 #include <fmt/format.h>
