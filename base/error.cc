@@ -1,58 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rondo/error.h>
 
+#include <iterator>
+
 namespace rondo {
 namespace {
+
+struct Row {
+  const char* message;
+  std::errc like = {};  // the condition of the standard library that it equals, if there is one
+};
+
+// By value; 0 is no error.
+constexpr Row rows[] = {{nullptr},
+                        {"an argument is not valid", std::errc::invalid_argument},
+                        {"ranks called different operations"},
+                        {"the deadline passed", std::errc::timed_out},
+                        {"the connection to a rank broke", std::errc::connection_reset},
+                        {"a rank has left the communicator"},
+                        {"the communicator was aborted", std::errc::operation_canceled},
+                        {"the ranks could not find each other"},
+                        {"a peer does not know the job secret", std::errc::permission_denied},
+                        {"data from the wire is damaged"},
+                        {"not supported here", std::errc::not_supported},
+                        {"the operating system refused a request"}};
+static_assert(std::size(rows) == static_cast<std::size_t>(Errc::system) + 1);
+
+bool is_known(int value) noexcept {
+  return value > 0 && value < static_cast<int>(std::size(rows));
+}
 
 class Category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "rondo"; }
 
   std::string message(int value) const override {
-    switch (static_cast<Errc>(value)) {
-      case Errc::invalid_argument:
-        return "an argument is not valid";
-      case Errc::mismatch:
-        return "ranks called different operations";
-      case Errc::deadline_exceeded:
-        return "the deadline passed";
-      case Errc::peer_lost:
-        return "the connection to a rank broke";
-      case Errc::peer_left:
-        return "a rank has left the communicator";
-      case Errc::aborted:
-        return "the communicator was aborted";
-      case Errc::rendezvous:
-        return "the ranks could not find each other";
-      case Errc::authentication:
-        return "a peer does not know the job secret";
-      case Errc::corrupt:
-        return "data from the wire is damaged";
-      case Errc::unsupported:
-        return "not supported here";
-      case Errc::system:
-        return "the operating system refused a request";
-    }
-    return "unknown Rondo error " + std::to_string(value);
+    return is_known(value) ? rows[value].message : "unknown Rondo error " + std::to_string(value);
   }
 
   std::error_condition default_error_condition(int value) const noexcept override {
-    switch (static_cast<Errc>(value)) {
-      case Errc::invalid_argument:
-        return std::errc::invalid_argument;
-      case Errc::deadline_exceeded:
-        return std::errc::timed_out;
-      case Errc::peer_lost:
-        return std::errc::connection_reset;
-      case Errc::aborted:
-        return std::errc::operation_canceled;
-      case Errc::authentication:
-        return std::errc::permission_denied;
-      case Errc::unsupported:
-        return std::errc::not_supported;
-      default:
-        return {value, *this};
-    }
+    const bool has_like = is_known(value) && rows[value].like != std::errc{};
+    return has_like ? std::error_condition(rows[value].like) : std::error_condition(value, *this);
   }
 };
 

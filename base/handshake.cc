@@ -41,6 +41,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -196,32 +197,41 @@ HelloBytes write_hello(const Claim& claim, std::uint32_t peer, std::uint32_t fla
 
 }  // namespace
 
+namespace {
+
+struct VerdictRow {
+  const char* words;
+  Errc code = Errc::rendezvous;
+};
+
+// By value.
+constexpr VerdictRow verdict_rows[] = {
+    {"welcome"},
+    {"the job secrets differ: give all ranks the same RONDO_SECRET", Errc::authentication},
+    {"the wire versions differ: run the same version of Rondo on all ranks", Errc::unsupported},
+    {"the ranks disagree about the number of ranks: give all the same size"},
+    {"the rank is not one that can connect here: ranks go from 0 to size - 1, each once"},
+    {"a process with the same rank is there already: start each rank once"},
+    {"the other end belongs to another job"},
+    {"there is such a connection between the two ranks already"},
+    {"a job secret is needed: set RONDO_SECRET to the same value on all ranks",
+     Errc::authentication},
+    {"the two ends run as different users, or with different XDG_RUNTIME_DIR, and no job secret is "
+     "set: start all ranks as one user, or set RONDO_SECRET to the same value on all ranks",
+     Errc::authentication}};
+static_assert(std::size(verdict_rows) == static_cast<std::size_t>(Verdict::other_user) + 1);
+
+}  // namespace
+
 std::string explain(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::welcome:
-      return "welcome";
-    case Verdict::bad_secret:
-      return "the job secrets differ: give all ranks the same RONDO_SECRET";
-    case Verdict::bad_version:
-      return "the wire versions differ: run the same version of Rondo on all ranks";
-    case Verdict::bad_size:
-      return "the ranks disagree about the number of ranks: give all the same size";
-    case Verdict::bad_rank:
-      return "the rank is not one that can connect here: ranks go from 0 to size - 1, each once";
-    case Verdict::doubled_rank:
-      return "a process with the same rank is there already: start each rank once";
-    case Verdict::wrong_job:
-      return "the other end belongs to another job";
-    case Verdict::duplicate_link:
-      return "there is such a connection between the two ranks already";
-    case Verdict::secret_needed:
-      return "a job secret is needed: set RONDO_SECRET to the same value on all ranks";
-    case Verdict::other_user:
-      return "the two ends run as different users, or with different XDG_RUNTIME_DIR, and no job "
-             "secret is "
-             "set: start all ranks as one user, or set RONDO_SECRET to the same value on all ranks";
-  }
-  return "unknown verdict " + std::to_string(static_cast<std::uint32_t>(verdict));
+  const auto value = static_cast<std::uint32_t>(verdict);
+  return value < std::size(verdict_rows) ? verdict_rows[value].words
+                                         : "unknown verdict " + std::to_string(value);
+}
+
+Errc error_of(Verdict verdict) noexcept {
+  const auto value = static_cast<std::uint32_t>(verdict);
+  return value < std::size(verdict_rows) ? verdict_rows[value].code : Errc::rendezvous;
 }
 
 Initiator::Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, Terms terms)

@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include <rondo/error.h>
+
 #include "base/frame_tag.h"
 
 namespace rondo::base {
@@ -78,6 +80,8 @@ enum class Verdict : std::uint32_t {
 };
 // Cause and remedy: "the job secrets differ: give all ranks the same RONDO_SECRET".
 std::string explain(Verdict verdict);
+// The code of the error that the verdict is for the connector.
+Errc error_of(Verdict verdict) noexcept;
 
 // The side that connects (the connector). One object for each connection.
 class Initiator {

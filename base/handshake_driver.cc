@@ -14,25 +14,6 @@ Message copy(std::span<const std::byte> bytes) {
   return message;
 }
 
-Errc code_of(Verdict verdict) noexcept {
-  switch (verdict) {
-    case Verdict::bad_secret:
-    case Verdict::secret_needed:
-    case Verdict::other_user:
-      return Errc::authentication;
-    case Verdict::bad_version:
-      return Errc::unsupported;
-    case Verdict::welcome:
-    case Verdict::bad_size:
-    case Verdict::bad_rank:
-    case Verdict::doubled_rank:
-    case Verdict::wrong_job:
-    case Verdict::duplicate_link:
-      break;
-  }
-  return Errc::rendezvous;
-}
-
 }  // namespace
 
 HandshakeDriver HandshakeDriver::connector(const Claim& claim, std::uint32_t peer,
@@ -128,7 +109,7 @@ void HandshakeDriver::take_verdict(const VerdictBytes& bytes) {
 
 void HandshakeDriver::end(Verdict verdict) {
   verdict_ = verdict;
-  end(code_of(verdict), explain(verdict));
+  end(error_of(verdict), explain(verdict));
 }
 
 void HandshakeDriver::end(Errc code, std::string why) {

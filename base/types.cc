@@ -17,46 +17,42 @@ constexpr std::array<std::string_view, dtype_count> type_names{
 constexpr std::array<std::string_view, reduce_op_count> op_names{
     "sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"};
 
-using TypeSynonym = std::pair<std::string_view, DType>;
-constexpr std::array type_synonyms{
-    TypeSynonym{"double", DType::f64},      TypeSynonym{"float64", DType::f64},
-    TypeSynonym{"float", DType::f32},       TypeSynonym{"float32", DType::f32},
-    TypeSynonym{"half", DType::f16},        TypeSynonym{"float16", DType::f16},
-    TypeSynonym{"bfloat16", DType::bf16},   TypeSynonym{"f8e4m3fn", DType::f8e4m3},
-    TypeSynonym{"fp8_e4m3", DType::f8e4m3}, TypeSynonym{"float8_e4m3fn", DType::f8e4m3},
-    TypeSynonym{"fp8_e5m2", DType::f8e5m2}, TypeSynonym{"float8_e5m2", DType::f8e5m2},
-    TypeSynonym{"int64", DType::i64},       TypeSynonym{"uint64", DType::u64},
-    TypeSynonym{"int", DType::i32},         TypeSynonym{"int32", DType::i32},
-    TypeSynonym{"uint32", DType::u32},      TypeSynonym{"int8", DType::i8},
-    TypeSynonym{"uint8", DType::u8},        TypeSynonym{"byte", DType::u8},
-    TypeSynonym{"uint16", DType::u16},      TypeSynonym{"short", DType::i16},
-    TypeSynonym{"int16", DType::i16}};
+template <class Enum>
+using Synonym = std::pair<std::string_view, Enum>;
+constexpr Synonym<DType> type_synonyms[] = {
+    {"double", DType::f64},      {"float64", DType::f64},
+    {"float", DType::f32},       {"float32", DType::f32},
+    {"half", DType::f16},        {"float16", DType::f16},
+    {"bfloat16", DType::bf16},   {"f8e4m3fn", DType::f8e4m3},
+    {"fp8_e4m3", DType::f8e4m3}, {"float8_e4m3fn", DType::f8e4m3},
+    {"fp8_e5m2", DType::f8e5m2}, {"float8_e5m2", DType::f8e5m2},
+    {"int64", DType::i64},       {"uint64", DType::u64},
+    {"int", DType::i32},         {"int32", DType::i32},
+    {"uint32", DType::u32},      {"int8", DType::i8},
+    {"uint8", DType::u8},        {"byte", DType::u8},
+    {"uint16", DType::u16},      {"short", DType::i16},
+    {"int16", DType::i16}};
 
-using OpSynonym = std::pair<std::string_view, ReduceOp>;
-constexpr std::array op_synonyms{
-    OpSynonym{"add", ReduceOp::sum},      OpSynonym{"avg", ReduceOp::mean},
-    OpSynonym{"average", ReduceOp::mean}, OpSynonym{"prod", ReduceOp::product},
-    OpSynonym{"mul", ReduceOp::product},  OpSynonym{"minimum", ReduceOp::min},
-    OpSynonym{"maximum", ReduceOp::max},  OpSynonym{"band", ReduceOp::bit_and},
-    OpSynonym{"and", ReduceOp::bit_and},  OpSynonym{"bor", ReduceOp::bit_or},
-    OpSynonym{"or", ReduceOp::bit_or},    OpSynonym{"bxor", ReduceOp::bit_xor},
-    OpSynonym{"xor", ReduceOp::bit_xor}};
+constexpr Synonym<ReduceOp> op_synonyms[] = {
+    {"add", ReduceOp::sum},      {"avg", ReduceOp::mean},     {"average", ReduceOp::mean},
+    {"prod", ReduceOp::product}, {"mul", ReduceOp::product},  {"minimum", ReduceOp::min},
+    {"maximum", ReduceOp::max},  {"band", ReduceOp::bit_and}, {"and", ReduceOp::bit_and},
+    {"bor", ReduceOp::bit_or},   {"or", ReduceOp::bit_or},    {"bxor", ReduceOp::bit_xor},
+    {"xor", ReduceOp::bit_xor}};
 
-using CollectiveSynonym = std::pair<std::string_view, Collective>;
-constexpr std::array collective_synonyms{
-    CollectiveSynonym{"allreduce", Collective::all_reduce},
-    CollectiveSynonym{"bcast", Collective::broadcast},
-    CollectiveSynonym{"allgather", Collective::all_gather},
-    CollectiveSynonym{"reducescatter", Collective::reduce_scatter},
-    CollectiveSynonym{"alltoall", Collective::all_to_all},
-    CollectiveSynonym{"allgatherv", Collective::all_gather_v},
-    CollectiveSynonym{"reducescatterv", Collective::reduce_scatter_v},
-    CollectiveSynonym{"alltoallv", Collective::all_to_all_v},
-    CollectiveSynonym{"recv", Collective::receive}};
+constexpr Synonym<Collective> collective_synonyms[] = {
+    {"allreduce", Collective::all_reduce},
+    {"bcast", Collective::broadcast},
+    {"allgather", Collective::all_gather},
+    {"reducescatter", Collective::reduce_scatter},
+    {"alltoall", Collective::all_to_all},
+    {"allgatherv", Collective::all_gather_v},
+    {"reducescatterv", Collective::reduce_scatter_v},
+    {"alltoallv", Collective::all_to_all_v},
+    {"recv", Collective::receive}};
 
 template <class Enum, std::size_t Count>
-std::optional<Enum> find(std::string_view text,
-                         const std::array<std::pair<std::string_view, Enum>, Count>& synonyms,
+std::optional<Enum> find(std::string_view text, const Synonym<Enum> (&synonyms)[Count],
                          int values) noexcept {
   for (int value = 0; value < values; ++value)
     if (name_of(static_cast<Enum>(value)) == text) return static_cast<Enum>(value);

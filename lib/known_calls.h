@@ -17,7 +17,7 @@ namespace rondo::lib {
 // Thread-bound: one thread at a time starts operations of a lane. Nothing fails.
 class KnownCalls {
  public:
-  // The call for these arguments, or null. The owner and the tag are no part of it.
+  // The call for these arguments, or null. The tag is no part of it.
   const schedules::Call* find(const Arguments& a) const noexcept {
     const Known& known = known_[place_of(a)];
     return known.is(a) ? &known.call : nullptr;
