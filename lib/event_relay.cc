@@ -1,44 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/event_relay.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/log.h"
 
 namespace rondo::lib {
 
-void EventRelay::listen(control::Control& control) {
-  control_ = &control;
-  control.start(*this);
-}
-
 void EventRelay::begin(engine::Engine& engine) {
-  std::optional<operation::Failure> failure;
-  std::vector<Departure> departures;
-  {
-    const std::lock_guard lock(mutex_);
-    engine_ = &engine;
-    failure = early_failure_;
-    departures.swap(early_departures_);
-  }
-  for (const Departure& one : departures) engine.peer_left(one.rank, one.finished);
-  if (failure) engine.fail(*failure);
+  engine_ = &engine;
+  control_.start(*this);
 }
 
 void EventRelay::failure(const operation::Failure& failure) {
-  control_->report(failure);
+  control_.report(failure);
 }
 void EventRelay::deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                           const std::string& view) {
-  control_->report_deadline(lane, number, limit, view);
+  control_.report_deadline(lane, number, limit, view);
 }
 void EventRelay::stalled(Priority lane, std::uint64_t number) {
-  control_->report_stall(lane, number);
+  control_.report_stall(lane, number);
 }
 void EventRelay::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
-  control_->report_slow(lane, number, waited);
+  control_.report_slow(lane, number, waited);
 }
 void EventRelay::late(const operation::LateReport& report) {
   const auto rank = static_cast<std::size_t>(report.rank);
@@ -55,31 +40,12 @@ void EventRelay::late(const operation::LateReport& report) {
 }
 
 operation::RankStatus EventRelay::status() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (engine_ == nullptr) return {};
-  }
   return engine_->status();
 }
 void EventRelay::failed(const operation::Failure& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (engine_ == nullptr) {
-      early_failure_ = failure;
-      return routes_.interrupt(failure.cause);
-    }
-  }
   engine_->fail(failure);
 }
 void EventRelay::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (engine_ == nullptr) {
-      Departure departure{rank, {}};
-      std::ranges::copy(finished, departure.finished);
-      return early_departures_.push_back(departure);
-    }
-  }
   engine_->peer_left(rank, finished);
 }
 

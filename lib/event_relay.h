@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
-#include <optional>
-#include <vector>
-
 #include "collectives/engine/engine.h"
 #include "lib/control/control.h"
 #include "lib/routes.h"
 
 namespace rondo::lib {
 
-// Passes events between the engine and the control plane. The control thread runs before the engine
-// exists. Events that come before it are kept; a failure also ends a transport's start() that waits
-// for other ranks.
-//
-// Threads: listen() and begin() are for the thread that connects; the control thread and threads
-// that use the engine call the rest. Locks: mutex_ for events that come before the engine. Nothing
+// The client of the control plane while ranks connect: a failure ends a transport's start() that
+// waits for other ranks. The control plane keeps all events for the next client.
+class ConnectingClient final : public control::ControlClient {
+ public:
+  explicit ConnectingClient(Routes& routes) noexcept : routes_(routes) {}
+
+  operation::RankStatus status() override { return {}; }
+  void failed(const operation::Failure& failure) override { routes_.interrupt(failure.cause); }
+  void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
+
+ private:
+  Routes& routes_;
+};
+
+// Passes events between the engine and the control plane. Threads: begin() is for the thread that
+// connects; the control thread and threads that use the engine call the rest. Locks: none. Nothing
 // fails.
 class EventRelay final : public engine::EngineObserver, public control::ControlClient {
  public:
-  // All of them outlive the relay.
-  EventRelay(const rendezvous::Place& place, const HostMap& hosts, Routes& routes) noexcept
-      : place_(place), hosts_(hosts), routes_(routes) {}
+  // All of them outlive the relay, except `control`, which ends after the engine has stopped.
+  EventRelay(const rendezvous::Place& place, const HostMap& hosts,
+             control::Control& control) noexcept
+      : place_(place), hosts_(hosts), control_(control) {}
 
-  void listen(control::Control& control);
+  // From now on the engine gets the events of the control plane, first those that came before.
   void begin(engine::Engine& engine);
 
   void failure(const operation::Failure& failure) override;
@@ -38,19 +45,10 @@ class EventRelay final : public engine::EngineObserver, public control::ControlC
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
  private:
-  struct Departure {
-    int rank = 0;
-    std::uint64_t finished[lane_count] = {};
-  };
-
   const rendezvous::Place& place_;
   const HostMap& hosts_;
-  Routes& routes_;
-  control::Control* control_ = nullptr;
-  std::mutex mutex_;
+  control::Control& control_;
   engine::Engine* engine_ = nullptr;  // set when work begins
-  std::optional<operation::Failure> early_failure_;
-  std::vector<Departure> early_departures_;
 };
 
 }  // namespace rondo::lib

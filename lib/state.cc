@@ -98,7 +98,10 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   const base::Interruption interruption(options_.interrupted);
   const transports::Blob record = prepare();
   joined_ = rendezvous::join(place_, options_, record);
-  if (joined_.control) relay_.listen(*joined_.control);
+  if (joined_.control) {
+    joined_.control->start(connecting_);
+    relay_.emplace(place_, hosts_, *joined_.control);
+  }
   std::optional<operation::Failure> failure;
   try {
     connect_all();
@@ -109,7 +112,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   }
   // Either connect() returns on every rank, or it fails on every rank, with one cause.
   if (failure) throw Error(failure->code, failure->cause);
-  if (joined_.control) relay_.begin(*engine_);
+  if (relay_) relay_->begin(*engine_);
   begin_metrics();
   if (!joined_.control) return;
   routes_.keep_room_for_links(options_.connections);
@@ -157,7 +160,7 @@ void CommunicatorState::connect_all() {
                             options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
                             routes_.name(), hosts_.hosts, !options_.metrics.empty(), warn_after(),
                             core_check(routes_.transports())},
-      routes_.by_rank(), routes_.all(), place_.size > 1 ? &relay_ : nullptr);
+      routes_.by_rank(), routes_.all(), relay_ ? &*relay_ : nullptr);
   if (plans_.wanted() == schedules::Algorithm::direct && place_.size > 1 && !engine_->has_direct())
     throw Error(
         Errc::unsupported,

@@ -94,8 +94,9 @@ class CommunicatorState final {
   HostMap hosts_;
   Routes routes_{place_};
   Plans plans_{place_, options_};
-  EventRelay relay_{place_, hosts_, routes_};
-  rendezvous::Joined joined_;  // its thread uses the relay
+  ConnectingClient connecting_{routes_};
+  std::optional<EventRelay> relay_;
+  rendezvous::Joined joined_;  // its thread uses the two members above
   BulkOrder bulk_order_;
   // They may own memory that operations use, so they are destroyed after the engine.
   Attachments attachments_;

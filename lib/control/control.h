@@ -39,7 +39,8 @@ class ControlClient {
 class Control {
  public:
   virtual ~Control() = default;  // stops the thread, closes the connections; bounded
-  // From now on the client gets the events; first those that came before.
+  // From now on the client gets the events; first all those that came before. A later call puts
+  // another client in its place. Both outlive the object.
   virtual void start(ControlClient& client) = 0;
   // This rank saw a failure itself. Rank 0 takes the first report as the cause and sends it to all
   // ranks; each of them, with this one, gets ControlClient::failed.
