@@ -117,6 +117,20 @@ TEST_CASE("rank 0 goes first when the others have finished as much", "[control]"
   CHECK(seconds_since(start) < 15);
 }
 
+TEST_CASE("a second client gets all that came before it", "[control]") {
+  Listener late;
+  auto ranks = parties(3);
+  const std::uint64_t finished[lane_count] = {3, 0};
+  ranks[2].control->leave(finished, base::after(base::Clock::now(), milliseconds{20'000}));
+  REQUIRE(ranks[1].listener->wait_for_left(2));
+  ranks[0].control->report({Errc::corrupt, "a cause"});
+  REQUIRE(ranks[1].wait_for_failure().cause == "a cause");
+  ranks[1].control->start(late);
+  CHECK(late.wait_for_failure().cause == "a cause");
+  CHECK(late.left() == std::map<int, std::uint64_t>{{2, 3}});
+  ranks.clear();  // before its client
+}
+
 TEST_CASE("rank 0 stays for those who are behind, until its time is up", "[control]") {
   auto ranks = parties(3);
   const std::uint64_t finished[lane_count] = {7, 0};
