@@ -35,6 +35,19 @@ struct Peer {
   std::uint64_t asked = 0, answered = 0;  // its newest query, and the newest that it answered
 };
 
+int rank_of(std::size_t peer) {
+  return static_cast<int>(peer) + 1;
+}
+
+Priority other_lane(Priority lane) {
+  return lane == Priority::bulk ? Priority::urgent : Priority::bulk;
+}
+
+// How serious a question is: it stalls, it waits for long, its deadline has passed.
+int weight(const wire::DeadlineMessage& deadline) {
+  return deadline.deadline_ns == 0 ? 0 : deadline.warning ? 1 : 2;
+}
+
 // Its connections are those of ranks 1, 2, ...
 class Hub {
  public:
@@ -112,11 +125,6 @@ class Hub {
     std::uint64_t query = 0;
     base::TimePoint until;
   };
-
-  static Priority other_lane(Priority lane) {
-    return lane == Priority::bulk ? Priority::urgent : Priority::bulk;
-  }
-  static int rank_of(std::size_t peer) { return static_cast<int>(peer) + 1; }
 
   std::vector<wire::Stream*> all_streams() {
     std::vector<wire::Stream*> streams;
@@ -240,10 +248,6 @@ class Hub {
   void keep(const wire::DeadlineMessage& deadline, int reporter) {
     auto& kept = kept_[static_cast<std::size_t>(deadline.lane)];
     if (!kept || weight(kept->first) < weight(deadline)) kept.emplace(deadline, reporter);
-  }
-
-  static int weight(const wire::DeadlineMessage& deadline) {
-    return deadline.deadline_ns == 0 ? 0 : deadline.warning ? 1 : 2;
   }
 
   void inquire_kept() {
