@@ -2,7 +2,7 @@
 //
 // The transport between ranks that are threads of one process, for tests: it does everything that a
 // network may do to a program, on a seed. It is also the example for whoever writes a new transport
-// (docs/reference/transports.md): read link.h, link.cc and mem.cc in this order.
+// (docs/reference/transports.md): read pipe.h, link.h and mem.cc in this order.
 #pragma once
 
 #include <cstddef>
