@@ -205,8 +205,20 @@ void Passes::store(std::size_t bucket, std::span<const Part> parts, double scale
   run({wire ? widen : BucketKernel::move, scale}, handle_of(this->stream()));
 }
 
-training::GpuWait Passes::wait() const noexcept {
-  return training::gpu_wait(setup_.communicator, setup_.title, setup_.options.deadline);
+void Passes::wait_for(const device::Event& event) const {
+  const bool own = setup_.options.deadline.count() > 0;
+  const auto deadline = own ? setup_.options.deadline : setup_.communicator.deadline();
+  const device::Current current(gpu_->gpu());
+  const device::Status status = device::wait_for(event, deadline);
+  if (status == device::not_ready)
+    throw Error(
+        Errc::deadline_exceeded,
+        fmt::format("rank {}: {}: GPU {} has not done the gradients' kernels within the deadline "
+                    "of {} ms: work that the program enqueued before keeps it busy, or hangs; find "
+                    "that work, or set a longer {}",
+                    setup_.communicator.rank(), setup_.title, setup_.device, deadline.count(),
+                    own ? "GradientOptions::deadline" : "Options::deadline"));
+  gpu_->gpu().check(status, "the gradients' kernels");
 }
 
 void Passes::fetch(device::StreamHandle stream) {
@@ -238,8 +250,7 @@ void Passes::complete(std::optional<void*> stream) {
   if (f16_) fetch(gpu_->get());
   gpu_->end_step();
   if (stream) return gpu_->make_wait(handle_of(*stream));
-  const device::Current current(gpu_->gpu());
-  training::await_gpu(gpu_->gpu(), gpu_->last(), wait(), "the gradients' kernels");
+  wait_for(gpu_->last());
   check_overflow();
 }
 
@@ -271,8 +282,7 @@ void Passes::measure(std::span<const GradientRange> ranges, void* stream) {
 
 double Passes::squares() {
   if (gpu_ && fetched_->pending) {
-    const device::Current current(gpu_->gpu());
-    training::await_gpu(gpu_->gpu(), fetched_->ended, wait(), "the gradients' kernels");
+    wait_for(fetched_->ended);
     fetched_->pending = false;
   }
   return *reinterpret_cast<const double*>(gpu_ ? fetched_->memory.data() : found_);

@@ -14,7 +14,6 @@
 
 #include "grad/device/bucket_stream.h"
 #include "grad/layout.h"
-#include "training/gpu_wait.h"
 
 namespace rondo::grad {
 
@@ -117,7 +116,8 @@ class Passes {
   void fetch(device::StreamHandle stream);
   void check_overflow();
   const std::byte* source_of(const Part& part, const std::byte* view) const noexcept;
-  training::GpuWait wait() const noexcept;
+  // On a GPU. Throws Error(deadline_exceeded), because the program's own work may keep it busy.
+  void wait_for(const device::Event& event) const;
   // Passes write to found_ the sum of squares, and behind it with f16 on the wire a word for each
   // parameter, which only becomes 1.
   std::uint32_t* words() const noexcept {

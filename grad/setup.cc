@@ -26,56 +26,58 @@ namespace {
 
 constexpr std::string_view averaging_names[] = {"mean", "sum", "weighted"};
 
-training::OwnProblem refusal(const std::string& what, Errc code = Errc::invalid_argument) {
-  return {code, fmt::format("gradient buckets: {}", what)};
+[[noreturn]] void refuse_making(const std::string& what) {
+  throw Error(Errc::invalid_argument, fmt::format("gradient buckets: {}", what));
 }
 
 std::string place_of(int device) {
   return device < 0 ? "in host memory" : fmt::format("on GPU {}", device);
 }
 
-std::optional<training::OwnProblem> problem_of_gradients(std::span<const Parameter> parameters) {
-  if (auto problem = training::problem_of(parameters)) return problem;
+int device_of(std::span<const Parameter> parameters) noexcept {
+  return parameters.empty() || parameters[0].device < 0 ? -1 : parameters[0].device;
+}
+
+void check_gradients(std::span<const Parameter> parameters) {
+  training::check_list(parameters);
   std::size_t bytes = 0;
   for (const Parameter& parameter : parameters) {
     if (place_of(parameter.device) != place_of(parameters[0].device))
-      return refusal(fmt::format(
+      refuse_making(fmt::format(
           "parameter '{}' is {}, but '{}' is {}: the gradients of one GradientBuckets must all be "
           "in host memory, or all on one GPU",
           parameter.name, place_of(parameter.device), parameters[0].name,
           place_of(parameters[0].device)));
     constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
     if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
-      return refusal(
-          fmt::format("parameter '{}' is {}, but gradients must be f64, f32, f16 or bf16",
-                      parameter.name, name_of(parameter.type)));
+      refuse_making(fmt::format("parameter '{}' is {}, but gradients must be f64, f32, f16 or bf16",
+                                parameter.name, name_of(parameter.type)));
     const std::size_t own = element_count(parameter) * size_of(parameter.type);
     if (own > std::numeric_limits<std::size_t>::max() - bytes)
-      return refusal("all gradients together have more bytes than 64 bits can count");
+      refuse_making("all gradients together have more bytes than 64 bits can count");
     bytes += own;
   }
-  return std::nullopt;
 }
 
-std::optional<training::OwnProblem> problem_of(const GradientOptions& options) {
+void check_options(const GradientOptions& options) {
   if (static_cast<std::size_t>(options.averaging) >= std::size(averaging_names))
-    return refusal(fmt::format("averaging is {}, but it must be mean, sum or weighted",
-                               static_cast<int>(options.averaging)));
+    refuse_making(fmt::format("averaging is {}, but it must be mean, sum or weighted",
+                              static_cast<int>(options.averaging)));
   if (options.wire && *options.wire != DType::f16 && *options.wire != DType::bf16)
-    return refusal(
+    refuse_making(
         fmt::format("the wire type is {}, but it must be f16 or bf16", name_of(*options.wire)));
   if (options.deadline.count() < 0)
-    return refusal(
+    refuse_making(
         fmt::format("the deadline is {} ms, but it cannot be negative", options.deadline.count()));
-  return std::nullopt;
 }
 
-std::optional<training::OwnProblem> problem_on_gpu(int device) {
-  auto problem = problem_of_gpu(device);
-  if (problem)
-    problem =
-        refusal(fmt::format("gradients are on GPU {}: {}", device, problem->text), problem->code);
-  return problem;
+void check_gpu(int device) {
+  try {
+    if (device >= 0) (void)BucketKernels(device);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("gradient buckets: gradients are on GPU {}: {}", device, error.what()));
+  }
 }
 
 OpOptions options_of(const GradientOptions& options, std::string_view tag) {
@@ -103,19 +105,15 @@ std::string text_of(const GradientOptions& options, bool on_gpu) {
       options.rebuild ? ", rebuild" : "", on_gpu ? "on a GPU" : "in host memory");
 }
 
-int device_of(std::span<const Parameter> parameters) noexcept {
-  return parameters.empty() || parameters[0].device < 0 ? -1 : parameters[0].device;
-}
-
 // Returns the parameters if all ranks have the same, their types and devices can be averaged, and
 // no rank has invalid options. Collective; otherwise throws Error on every rank.
 std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter> parameters,
                                const GradientOptions& options) {
-  auto problem = problem_of_gradients(parameters);
-  if (!problem) problem = problem_of(options);
-  const int device = device_of(parameters);
-  if (!problem && device >= 0) problem = problem_on_gpu(device);
-  training::check_lists(communicator, parameters, problem);
+  training::check_lists(communicator, parameters, [&] {
+    check_gradients(parameters);
+    check_options(options);
+    check_gpu(device_of(parameters));
+  });
   return parameters;
 }
 

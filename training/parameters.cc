@@ -5,22 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <limits>
-#include <memory>
-#include <new>
-#include <optional>
-#include <set>
-#include <utility>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <rondo/error.h>
 #include <rondo/parameters.h>
 
-#include "device/keep.h"
+#include "device/gpus.h"
+#include "device/pointer.h"
 #include "training/parameter_check.h"
-#include "training/value_copies.h"
 
 namespace rondo {
 
@@ -38,7 +33,8 @@ std::size_t bytes_of(const Parameter& parameter) {
 // Buffers are borrowed until operations end, also when one of them fails.
 class PendingBroadcasts {
  public:
-  PendingBroadcasts() = default;
+  PendingBroadcasts(Communicator& communicator, int root) noexcept
+      : communicator_(communicator), root_(root) {}
   PendingBroadcasts(const PendingBroadcasts&) = delete;
   PendingBroadcasts& operator=(const PendingBroadcasts&) = delete;
   ~PendingBroadcasts() {
@@ -50,140 +46,92 @@ class PendingBroadcasts {
       }
     }
   }
-  void start(Communicator& communicator, const Buffer& buffer, int root, std::string_view tag) {
+  void start(const Buffer& buffer, std::string_view tag) {
     OpOptions options;
     options.tag = tag;
-    works_.push_back(communicator.broadcast(buffer, buffer, root, options));
+    works_.push_back(communicator_.broadcast(buffer, buffer, root_, options));
   }
   void wait() {
     for (Work& work : works_) work.wait();
   }
 
  private:
+  Communicator& communicator_;
+  const int root_;
   std::vector<Work> works_;
 };
 
-// Small tensors that travel together, those in host memory and those on GPUs alike, in the order of
-// the list: so ranks make the same packs wherever their tensors are.
-class Pack {
- public:
-  Pack() = default;
-  Pack(Pack&&) = default;
-  // Copies that may still come find their memory.
-  ~Pack() {
-    if (copies_ != nullptr && !settle()) device::keep_until_exit(std::move(pinned_));
-  }
+// Small tensors in host memory that travel together.
+struct Pack {
+  std::vector<const Parameter*> members{};
+  std::vector<std::byte> bytes{};
 
-  std::vector<const Parameter*> members;
-
-  Buffer buffer() const { return {data_, bytes_, DType::u8}; }
-  // Before the broadcast. with_values: of the root.
-  void make(training::ValueCopies& copies, bool with_values) {
-    bytes_ = 0;
-    std::optional<int> device;
-    for (const Parameter* each : members) {
-      bytes_ += bytes_of(*each);
-      if (each->device >= 0) device = each->device;
-    }
-    if (device) {
-      pinned_ = std::make_unique<device::PinnedMemory>(copies.pinned(*device, bytes_));
-      data_ = pinned_->data();
-    } else {
-      memory_.resize(bytes_);
-      data_ = memory_.data();
-    }
-    if (!with_values) return;
-    if (pinned_) copies_ = &copies;
-    for_each([&](const Parameter& each, std::byte* packed, std::size_t bytes) {
-      if (each.device < 0)
-        std::memcpy(packed, each.value, bytes);
-      else
-        copies.to_host(packed, each, bytes);
-    });
-    wait(copies);
-  }
-  void scatter(training::ValueCopies& copies) {
-    if (pinned_) copies_ = &copies;
-    for_each([&](const Parameter& each, const std::byte* packed, std::size_t bytes) {
-      if (each.device < 0)
-        std::memcpy(each.value, packed, bytes);
-      else
-        copies.to_gpu(each, packed, bytes);
-    });
-    wait(copies);
-  }
-
- private:
-  template <class Visit>
-  void for_each(const Visit& visit) const {
-    std::size_t at = 0;
-    for (const Parameter* each : members) {
-      visit(*each, data_ + at, bytes_of(*each));
-      at += bytes_of(*each);
-    }
-  }
-  // Whether no copy is under way any more.
-  bool settle() const noexcept {
-    try {
-      return std::ranges::all_of(devices(), [&](int device) { return copies_->settle(device); });
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-  }
-  std::set<int> devices() const {
-    std::set<int> devices;
+  Buffer buffer() { return {bytes.data(), bytes.size(), DType::u8}; }
+  void gather() {
+    std::byte* packed = bytes.data();
     for (const Parameter* each : members)
-      if (each->device >= 0) devices.insert(each->device);
-    return devices;
+      packed = std::copy_n(static_cast<const std::byte*>(each->value), bytes_of(*each), packed);
   }
-  void wait(training::ValueCopies& copies) {
-    for (const int device : devices()) copies.wait(device);
-    copies_ = nullptr;
+  void scatter() const {
+    const std::byte* packed = bytes.data();
+    for (const Parameter* each : members) {
+      std::copy_n(packed, bytes_of(*each), static_cast<std::byte*>(each->value));
+      packed += bytes_of(*each);
+    }
   }
-
-  std::vector<std::byte> memory_;
-  std::unique_ptr<device::PinnedMemory> pinned_;  // instead, with members on a GPU
-  training::ValueCopies* copies_ = nullptr;       // while copies may be under way
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
 };
+
+bool is_packed(const Parameter& parameter) {
+  return parameter.device < 0 && bytes_of(parameter) < small_bytes;
+}
 
 std::vector<Pack> packs_of(std::span<const Parameter> parameters) {
   std::vector<Pack> packs;
-  std::size_t bytes = pack_bytes;  // of the last pack
   for (const Parameter& each : parameters) {
     const std::size_t own = bytes_of(each);
-    if (own == 0 || own >= small_bytes) continue;
-    if (bytes + own > pack_bytes) {
-      packs.emplace_back();
-      bytes = 0;
-    }
+    if (own == 0 || !is_packed(each)) continue;
+    if (packs.empty() || packs.back().bytes.size() + own > pack_bytes) packs.emplace_back();
     packs.back().members.push_back(&each);
-    bytes += own;
+    packs.back().bytes.resize(packs.back().bytes.size() + own);
   }
   return packs;
 }
 
-std::optional<training::OwnProblem> problem_of_values(const Communicator& communicator,
-                                                      training::ValueCopies& copies,
-                                                      std::span<const Parameter> parameters,
-                                                      int root) {
-  if (auto problem = training::problem_of(parameters)) return problem;
-  if (root < 0 || root >= communicator.size())
-    return training::OwnProblem{
-        Errc::invalid_argument,
-        fmt::format("broadcast_parameters: the root is {}, but the ranks are 0 to {}", root,
-                    communicator.size() - 1)};
-  for (const Parameter& each : parameters) {
-    if (each.value == nullptr && element_count(each) != 0)
-      return training::OwnProblem{
-          Errc::invalid_argument,
-          fmt::format("parameter '{}' has no values to broadcast: Parameter::value is null",
-                      each.name)};
-    if (each.device >= 0 && element_count(each) != 0)
-      if (auto problem = copies.problem_of(each)) return problem;
+// Throws Error unless these values can be copied.
+void check_on_gpu(device::Gpus& gpus, const Parameter& parameter) {
+  std::string stream, memory;
+  try {
+    const device::Gpu& gpu = gpus.gpu(parameter.device);
+    const device::Current current(gpu);
+    stream = device::problem_of_stream(gpu, nullptr);
+    memory = device::problem_of_memory(gpu, parameter.value, bytes_of(parameter), "it should be");
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("parameter '{}' is on GPU {}: {}", parameter.name,
+                                          parameter.device, error.what()));
   }
-  return std::nullopt;
+  if (!stream.empty())
+    throw Error(Errc::unsupported, fmt::format("broadcast_parameters: {}", stream));
+  if (!memory.empty())
+    throw Error(Errc::invalid_argument, fmt::format("parameter '{}' {}", parameter.name, memory));
+}
+
+// Throws Error unless this rank can broadcast the values.
+void check_values(const Communicator& communicator, std::span<const Parameter> parameters,
+                  int root) {
+  training::check_list(parameters);
+  if (root < 0 || root >= communicator.size())
+    throw Error(Errc::invalid_argument,
+                fmt::format("broadcast_parameters: the root is {}, but the ranks are 0 to {}", root,
+                            communicator.size() - 1));
+  device::Gpus gpus;
+  for (const Parameter& each : parameters) {
+    if (element_count(each) == 0) continue;
+    if (each.value == nullptr)
+      throw Error(Errc::invalid_argument,
+                  fmt::format("parameter '{}' has no values to broadcast: Parameter::value is null",
+                              each.name));
+    if (each.device >= 0) check_on_gpu(gpus, each);
+  }
 }
 
 // The other ranks wait for this one.
@@ -217,28 +165,28 @@ std::size_t element_count(const Parameter& parameter) {
 }
 
 void check_parameters(Communicator& communicator, std::span<const Parameter> parameters) {
-  training::check_lists(communicator, parameters, training::problem_of(parameters));
+  training::check_lists(communicator, parameters, [&] { training::check_list(parameters); });
 }
 
 void broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                           int root) {
-  training::ValueCopies copies(communicator);
   training::check_lists(communicator, parameters,
-                        problem_of_values(communicator, copies, parameters, root));
-  const bool is_root = communicator.rank() == root;
-  std::vector<Pack> packs = packs_of(parameters);
-  PendingBroadcasts pending;  // destroyed before the packs
-  for (Pack& pack : packs) {
-    or_tell_all(communicator, [&] { pack.make(copies, is_root); });
-    pending.start(communicator, pack.buffer(), root, pack.members.front()->name);
-  }
-  for (const Parameter& each : parameters)
-    if (bytes_of(each) >= small_bytes)
-      pending.start(communicator, {each.value, element_count(each), each.type, each.device}, root,
-                    each.name);
+                        [&] { check_values(communicator, parameters, root); });
+  std::vector<Pack> packs;
+  PendingBroadcasts pending(communicator, root);  // destroyed before the packs
+  or_tell_all(communicator, [&] {
+    packs = packs_of(parameters);
+    for (Pack& pack : packs) {
+      if (communicator.rank() == root) pack.gather();
+      pending.start(pack.buffer(), pack.members.front()->name);
+    }
+    for (const Parameter& each : parameters)
+      if (!is_packed(each) && bytes_of(each) != 0)
+        pending.start({each.value, element_count(each), each.type, each.device}, each.name);
+  });
   pending.wait();
-  if (is_root) return;
-  for (Pack& pack : packs) or_tell_all(communicator, [&] { pack.scatter(copies); });
+  if (communicator.rank() == root) return;
+  for (const Pack& pack : packs) pack.scatter();
 }
 
 }  // namespace rondo

@@ -116,13 +116,4 @@ void BucketKernels::run(const Pass& pass, std::span<const Piece> pieces,
   launch(pass.kernel, arguments, stream);
 }
 
-std::optional<training::OwnProblem> problem_of_gpu(int ordinal) {
-  try {
-    const BucketKernels kernels(ordinal);
-    return std::nullopt;
-  } catch (const Error& error) {
-    return training::OwnProblem{static_cast<Errc>(error.code().value()), error.what()};
-  }
-}
-
 }  // namespace rondo::grad

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include <rondo/types.h>
@@ -12,7 +11,6 @@
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "grad/device/arguments.h"
-#include "training/parameter_check.h"
 
 namespace rondo::grad {
 
@@ -68,8 +66,5 @@ class BucketKernels {
   device::Module module_;
   std::array<device::FunctionHandle, bucket_kernels> functions_{};
 };
-
-// Why BucketKernels cannot be made here; none if they can.
-std::optional<training::OwnProblem> problem_of_gpu(int ordinal);
 
 }  // namespace rondo::grad
