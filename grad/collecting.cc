@@ -12,6 +12,7 @@ Collector::Collector(Setup& setup, const Failure& failure)
       failure_(failure),
       buckets_(setup.layout.buckets.size()),
       marks_(setup.parameters.size()),
+      claimed_(setup.parameters.size()),
       accumulated_(setup.parameters.size()) {
   observed_.reserve(setup.parameters.size());
 }
@@ -49,6 +50,7 @@ void Collector::begin_step(const StepOptions& options) {
   has_weight_ = options.weight > 0;
   begun_ = Clock::now();
   std::fill(marks_.begin(), marks_.end(), Mark::waiting);
+  std::fill(claimed_.begin(), claimed_.end(), false);
   observed_.clear();
   next_ = 0;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
@@ -68,19 +70,25 @@ void Collector::mark(std::size_t parameter, Mark how) {
     if (--buckets_[bucket].waiting == 0) buckets_[bucket].complete = Clock::now();
 }
 
-bool Collector::is_waiting(std::size_t parameter) const {
-  const std::lock_guard lock(mutex_);
-  return phase_ != Phase::idle && marks_[parameter] == Mark::waiting;
-}
-
-Collector::Ready Collector::ready(std::size_t parameter, const Work& header) {
-  const std::lock_guard lock(mutex_);
+bool Collector::is_awaited(std::size_t parameter) const {
   failure_.check();
   if (phase_ == Phase::idle)
     setup_.refuse(
         fmt::format("parameter '{}' became ready outside of a step: call begin_step() first",
                     setup_.parameters[parameter].name));
-  if (marks_[parameter] != Mark::waiting) return {.mistaken = true};
+  return marks_[parameter] == Mark::waiting;
+}
+
+bool Collector::claim(std::size_t parameter) {
+  const std::lock_guard lock(mutex_);
+  if (!is_awaited(parameter) || claimed_[parameter]) return false;
+  claimed_[parameter] = true;
+  return true;
+}
+
+Collector::Ready Collector::ready(std::size_t parameter, bool claimed, const Work& header) {
+  const std::lock_guard lock(mutex_);
+  if (!is_awaited(parameter) || claimed_[parameter] != claimed) return {.mistaken = true};
   mark(parameter, Mark::ready);
   observed_.push_back(parameter);
   if (phase_ == Phase::local && has_weight_) accumulated_[parameter] = true;

@@ -31,7 +31,7 @@ enum class Phase : std::uint8_t {
 // without a lock, so that other threads can call ready() meanwhile. after_launch() hands out the
 // next complete bucket or takes the role back, in one locked section: no bucket is forgotten.
 //
-// Threads: ready() and is_waiting() from any. after_launch(), gives_nothing() and any_unused() on
+// Threads: claim() and ready() from any. after_launch(), gives_nothing() and any_unused() on
 // the thread that holds the launcher's role. Everything else on the step thread (see Setup).
 // Locks: one mutex. ready() takes it once; the only calls out of the locked section are
 // Work::done() and Failure::check().
@@ -51,16 +51,17 @@ class Collector {
   void begin_step(const StepOptions& options);
   void open(Phase phase);
 
+  // A gradient that must be taken before it is ready: from here on it is this thread's. False: it
+  // is a mistake.
+  bool claim(std::size_t parameter);
   // `launch` has the number of a bucket when the calling thread has got the launcher's role.
   struct Ready {
     bool mistaken = false;
     std::optional<std::size_t> launch{};
   };
-  // No bucket starts before `header` has ended.
-  Ready ready(std::size_t parameter, const Work& header);
-  std::string mistake_of(std::size_t parameter) const;  // why ready() was a mistake
-  // Whether ready() would accept this parameter now.
-  bool is_waiting(std::size_t parameter) const;
+  // No bucket starts before `header` has ended. claimed: this thread has claimed the gradient.
+  Ready ready(std::size_t parameter, bool claimed, const Work& header);
+  std::string mistake_of(std::size_t parameter) const;  // why that was a mistake
 
   // Gets the launcher's role if a bucket may start and nobody has the role.
   std::optional<std::size_t> take_role(const Work& header);
@@ -98,6 +99,7 @@ class Collector {
     Clock::time_point complete;
   };
 
+  bool is_awaited(std::size_t parameter) const;
   void mark(std::size_t parameter, Mark how);
   std::optional<std::size_t> role_if_free(const Work& header);
   bool has_next() const { return next_ < buckets_.size() && buckets_[next_].waiting == 0; }
@@ -116,6 +118,7 @@ class Collector {
 
   // Changed under the lock. The launcher reads them without it: see gives_nothing().
   std::vector<Mark> marks_;
+  std::vector<bool> claimed_;
   std::vector<bool> accumulated_;  // given in a local step since the last step that travelled
   bool any_unused_ = false;
 

@@ -40,7 +40,6 @@ Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher)
       exposed_(setup.layout.buckets.size()),
       wants_order_(setup.options.rebuild && setup.parameters.size() > 1) {
   buckets_.reserve(exposed_.size());
-  parts_.reserve(setup.parameters.size());
   given_.reserve(setup.parameters.size());
 }
 
@@ -75,13 +74,10 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
 }
 
 void Finisher::take_in(std::size_t bucket) {
-  const BucketRange& range = setup_.layout.buckets[bucket];
-  if (!setup_.has_wire(range.arena) && !launcher_.tells_unused()) return;
-  parts_.clear();
-  for (const std::size_t parameter : range.parameters)
-    parts_.push_back(
-        {parameter, setup_.layout.piece(bucket, parameter), launcher_.untouched(parameter)});
-  setup_.passes->store(bucket, parts_, launcher_.plan().wire_scale);
+  const bool wire = setup_.has_wire(setup_.layout.buckets[bucket].arena);
+  if (!wire && !launcher_.tells_unused()) return;
+  const auto untouched = [this](std::size_t parameter) { return launcher_.untouched(parameter); };
+  setup_.passes->store(bucket, untouched, launcher_.plan().wire_scale);
 }
 
 // Gradients of an arena lie in the reverse of their registration.

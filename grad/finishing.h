@@ -58,7 +58,6 @@ class Finisher {
   Setup& setup_;
   Collector& collector_;
   Launcher& launcher_;
-  std::vector<Part> parts_;  // of the bucket that is being taken in
   std::vector<GradientRange> given_;
   std::vector<Clock::duration> exposed_;  // by bucket: how long finish() waited for it
   Clock::duration in_callbacks_{};        // in this step

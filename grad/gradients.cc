@@ -13,7 +13,6 @@
 #include <rondo/error.h>
 
 #include "base/default_floats.h"
-#include "base/log.h"
 #include "grad/collecting.h"
 #include "grad/device/arithmetic.h"
 #include "grad/failure.h"
@@ -49,7 +48,6 @@ class GradientBuckets::State {
   void ready(std::size_t parameter, const void* gradient, void* stream);
   void take(std::size_t parameter, const void* gradient, void* stream);
   void finish(std::optional<void*> stream);
-  void settle_after_failure() noexcept;
   void measure(std::string_view call, void* stream);
   double norm(std::string_view call, void* stream);
   // Ends the step under way, also a local one, on all ranks at once: "an exception left step 3 of
@@ -165,7 +163,7 @@ void GradientBuckets::begin_step(const StepOptions& options) {
     s.measured = false;
     s.finisher.rebuild_layout();
     s.collector.begin_step(options);
-    s.setup.passes->begin_step(options.stream, travels && options.weight > 0);
+    s.setup.passes->begin_step(options.stream);
     if (travels) s.launcher.begin_step(options);
     s.collector.open(travels ? Phase::synchronized : Phase::local);
   });
@@ -213,22 +211,20 @@ void GradientBuckets::ready(std::size_t parameter, const void* gradient, OnStrea
 void GradientBuckets::State::ready(std::size_t parameter, const void* gradient, void* stream) {
   const base::DefaultFloats floats;
   setup.check_index("ready", parameter);
-  if (setup.passes->takes(gradient)) take(parameter, gradient, stream);
-  const grad::Collector::Ready ready = collector.ready(parameter, launcher.header());
+  const bool taken = gradient != nullptr || setup.device >= 0;
+  if (taken) take(parameter, gradient, stream);
+  const grad::Collector::Ready ready = collector.ready(parameter, taken, launcher.header());
   if (ready.mistaken) mistake(collector.mistake_of(parameter));
   if (ready.launch) launcher.run(*ready.launch);
 }
 
-// Memory that may already be on its way must not be written to.
+// Memory that may already be on its way must not be written to, so it is claimed first.
 void GradientBuckets::State::take(std::size_t parameter, const void* gradient, void* stream) {
   failure.check();
   setup.passes->check_stream("ready()", stream);
   setup.passes->check_gradient(parameter, gradient);
-  if (!collector.is_waiting(parameter)) return;
-  const bool taken =
-      keeping_failure([&] { return setup.passes->take(parameter, gradient, stream); });
-  // Another thread is about to say the same.
-  if (!taken) mistake(collector.mistake_of(parameter));
+  if (!collector.claim(parameter)) mistake(collector.mistake_of(parameter));
+  keeping_failure([&] { setup.passes->take(parameter, gradient, stream); });
 }
 
 // ---- finish ----
@@ -237,12 +233,7 @@ void GradientBuckets::finish(std::optional<OnStream> on) {
   const base::DefaultFloats floats;
   const std::optional<void*> stream = on ? std::optional(on->stream) : std::nullopt;
   if (stream) state_->setup.passes->check_stream("finish()", *stream);
-  try {
-    state_->finish(stream);
-  } catch (...) {
-    state_->settle_after_failure();
-    throw;
-  }
+  state_->finish(stream);
 }
 
 // No stream: waits for the gradients.
@@ -258,17 +249,6 @@ void GradientBuckets::State::finish(std::optional<void*> stream) {
   collector.end_step();
   lib::release_bulk(setup.communicator, &setup);
   if (thrown) std::rethrow_exception(thrown);
-}
-
-// Kernels that wait for streams of the program may still be enqueued. They read gradients that the
-// program may free when it gets the error.
-void GradientBuckets::State::settle_after_failure() noexcept {
-  constexpr std::chrono::milliseconds patience{500};
-  if (!failure.happened() || setup.passes->settle(patience)) return;
-  base::log_line(base::LogLevel::warning,
-                 fmt::format("rank {}: GPU {} has not done its work {} ms after a step of gradient "
-                             "buckets has failed: do not free gradients before it is idle",
-                             setup.communicator.rank(), setup.device, patience.count()));
 }
 
 void GradientBuckets::step_without_data() {

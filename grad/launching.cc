@@ -29,9 +29,7 @@ Launcher::Launcher(Setup& setup, Collector& collector, Failure& failure)
       failure_(failure),
       used_((setup.parameters.size() + 63) / 64),
       flights_(setup.layout.buckets.size()),
-      ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {
-  parts_.reserve(setup.parameters.size());
-}
+      ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {}
 
 Launcher::~Launcher() {
   const std::size_t launched = setup_.passes->ends_in_finish() ? collector_.launched() : 0;
@@ -94,8 +92,10 @@ void Launcher::run(std::size_t first) {
 
 void Launcher::launch(std::size_t bucket) {
   if (bucket == 0 && plan_.hints && !setup_.options.find_unused) start_usage();
-  collect_parts(bucket);
-  setup_.passes->load(bucket, parts_, plan_.wire_factor, tells_unused());
+  const auto gives_zeros = [this](std::size_t parameter) {
+    return plan_.silent || collector_.gives_nothing(parameter);
+  };
+  setup_.passes->load(bucket, gives_zeros, plan_.wire_factor, tells_unused());
   char tag[32];
   const auto end = fmt::format_to_n(tag, sizeof tag, "gradients bucket {}", bucket).out;
   OwnOptions options =
@@ -122,15 +122,6 @@ void Launcher::start_usage() {
   const Buffer buffer = buffer_of(std::span(used_));
   usage_work_ = setup_.communicator.all_reduce(buffer, buffer, ReduceOp::bit_or,
                                                setup_.operation_options("gradients in use"));
-}
-
-// Collects what this rank gives to the bucket.
-void Launcher::collect_parts(std::size_t bucket) {
-  parts_.clear();
-  for (const std::size_t parameter : setup_.layout.buckets[bucket].parameters) {
-    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    if (piece.bytes != 0) parts_.push_back({parameter, piece, contributes_zero(parameter)});
-  }
 }
 
 void Launcher::start_rest() {

@@ -87,11 +87,7 @@ class Launcher {
 
   bool header_arrived();
   void launch(std::size_t bucket);
-  void collect_parts(std::size_t bucket);
   void start_usage();
-  bool contributes_zero(std::size_t parameter) const noexcept {
-    return plan_.silent || collector_.gives_nothing(parameter);
-  }
   [[noreturn]] void disagree();
   std::string where() const;
 
@@ -107,7 +103,6 @@ class Launcher {
   std::vector<std::uint64_t> used_;  // a bit for each parameter
   Work usage_work_;
   std::vector<Flight> flights_;
-  std::vector<Part> parts_;  // of the bucket that is being started
   // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about
   // to write here when wait() returns on another one.
   std::unique_ptr<std::atomic<Clock::rep>[]> ended_;

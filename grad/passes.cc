@@ -27,34 +27,16 @@ device::Address address_of(const void* data) noexcept {
   return reinterpret_cast<device::Address>(data);
 }
 
-// Takes off the first ranges, those of one arena.
-std::span<const GradientRange> take_arena(std::span<const GradientRange>& ranges) noexcept {
-  const auto end = std::find_if(ranges.begin(), ranges.end(), [&](const GradientRange& each) {
-    return each.arena != ranges.front().arena;
-  });
-  const auto taken = ranges.first(static_cast<std::size_t>(end - ranges.begin()));
-  ranges = ranges.subspan(taken.size());
-  return taken;
-}
-
-// found: the sum of squares, then a word for each parameter.
-bool overflowed(const std::byte* found, std::size_t parameter) noexcept {
-  return reinterpret_cast<const std::uint32_t*>(found + sizeof(double))[parameter] != 0;
-}
-
 }  // namespace
 
-Passes::Passes(const Setup& setup)
-    : setup_(setup),
-      f16_(setup.options.wire == DType::f16),
-      found_bytes_(sizeof(double) + (f16_ ? setup.parameters.size() * sizeof(std::uint32_t) : 0)) {
+Passes::Passes(const Setup& setup) : setup_(setup), f16_(setup.options.wire == DType::f16) {
   if (const int device = setup.device; device >= 0) {
     gpu_.emplace(device, setup.parameters.size());
-    fetched_.emplace(gpu_->gpu(), found_bytes_);
-    std::memset(fetched_->memory.data(), 0, found_bytes_);
+    fetched_.emplace(gpu_->gpu());
+    std::memset(fetched_->memory.data(), 0, sizeof(Found));
   }
-  found_ = allocate(found_bytes_);
-  if (gpu_) device::set_to_zero(gpu_->gpu(), address_of(found_), found_bytes_);
+  found_ = allocate(sizeof(Found));
+  if (gpu_) device::set_to_zero(gpu_->gpu(), address_of(found_), sizeof(Found));
   pieces_.reserve(std::max<std::size_t>(setup.parameters.size(), 1));
   if (setup.options.find_unused) make_room_to_save();
 }
@@ -86,53 +68,52 @@ void Passes::check_gradient(std::size_t parameter, const void* gradient) const {
                               setup_.parameters[parameter].name, gradient, name_of(view.type)));
 }
 
-bool Passes::take(std::size_t parameter, const void* gradient, void* stream) {
+void Passes::take(std::size_t parameter, const void* gradient, void* stream) {
   const Buffer view = setup_.gradient(parameter);
-  const std::span<std::byte> bytes(static_cast<std::byte*>(view.data),
-                                   view.count * size_of(view.type));
   const bool elsewhere = gradient != nullptr && gradient != view.data && view.count != 0;
-  const auto* const from = static_cast<const std::byte*>(elsewhere ? gradient : nullptr);
-  if (gpu_) return gpu_->take(parameter, from, bytes, handle_of(stream));
-  if (elsewhere) base::copy_bytes(bytes.data(), from, bytes.size());
-  return true;
+  const std::span<std::byte> to(static_cast<std::byte*>(view.data),
+                                elsewhere ? view.count * size_of(view.type) : 0);
+  const auto* const from = static_cast<const std::byte*>(gradient);
+  if (gpu_)
+    gpu_->take(parameter, from, to, handle_of(stream));
+  else if (elsewhere)
+    base::copy_bytes(to.data(), from, to.size());
 }
 
-void Passes::run(const Pass& pass, device::StreamHandle stream) {
+void Passes::run(const Pass& pass, void* stream) {
   if (pieces_.empty()) return;
   if (gpu_)
-    gpu_->run(pass, pieces_, stream);
+    gpu_->run(pass, pieces_, handle_of(stream));
   else
     run_on_host(pass, pieces_);
 }
 
 template <class Body>
 void Passes::in_order(void* stream, const Body& body) {
-  const device::StreamHandle handle = handle_of(stream);
   if (gpu_)
-    gpu_->in_order(handle, [&] { body(handle); });
+    gpu_->in_order(handle_of(stream), body);
   else
-    body(handle);
+    body();
 }
 
 void Passes::zero(void* stream) {
-  in_order(stream, [this](device::StreamHandle handle) {
+  in_order(stream, [this, stream] {
     for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
       const std::size_t bytes = setup_.layout.arenas[arena].bytes;
-      if (bytes == 0) continue;
-      if (!gpu_)
-        std::memset(setup_.view_at(arena, 0), 0, bytes);
-      else
-        gpu_->gpu().check(
-            gpu_->gpu().driver().set_bytes(address_of(setup_.view_at(arena, 0)), 0, bytes, handle),
-            "cuMemsetD8Async");
+      pieces_.assign({{nullptr, setup_.view_at(arena, 0), nullptr, bytes}});
+      if (bytes != 0) run({.operation = Operation::move}, stream);
     }
   });
 }
 
-void Passes::begin_step(void* stream, bool gives) {
+// Does not wait for the GPU: an overflow that the host does not know of yet is found later.
+void Passes::begin_step(void* stream) {
   if (!gpu_) return;
-  check_overflow();
-  gpu_->begin_step(gives);
+  if (f16_) {
+    const device::Current current(gpu_->gpu());
+    if (fetched_->pending) fetched_->pending = fetched_->ended.query() != device::success;
+    if (!fetched_->pending) check_overflow();
+  }
   order_after(stream);
 }
 
@@ -146,38 +127,33 @@ void Passes::make_room_to_save() {
                                             : allocate(setup_.layout.arenas[arena].bytes));
 }
 
-// Null for zeros.
-const std::byte* Passes::source_of(const Part& part, const std::byte* view) const noexcept {
-  if (part.left_out) return nullptr;
-  const std::byte* const source = gpu_ ? gpu_->source_of(part.parameter) : nullptr;
-  if (source == nullptr) return view;
-  return source + (part.piece.offset - setup_.layout.places[part.parameter].offset);
-}
-
-void Passes::load(std::size_t bucket, std::span<const Part> parts, double factor, bool save) {
-  const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool wire = setup_.has_wire(arena);
-  std::optional<device::Current> current;  // once for all parts
+void Passes::load(std::size_t bucket, const LeftOut& left_out, double factor, bool save) {
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  const bool wire = setup_.has_wire(range.arena);
+  std::optional<device::Current> current;  // once for all gradients
   if (gpu_) current.emplace(gpu_->gpu());
   pieces_.clear();
-  for (const Part& part : parts) {
-    if (gpu_) gpu_->await_ready(part.parameter);
-    const auto [offset, bytes] = part.piece;
-    std::byte* const view = setup_.view_at(arena, offset);
-    const std::byte* const from = source_of(part, view);
+  for (const std::size_t parameter : range.parameters) {
+    const auto [offset, bytes] = setup_.layout.piece(bucket, parameter);
+    if (bytes == 0) continue;
+    if (gpu_) gpu_->await_ready(parameter);
+    std::byte* const view = setup_.view_at(range.arena, offset);
+    const bool zero = left_out(parameter);
     if (wire)
-      pieces_.push_back({from, setup_.travelling_at(arena, offset), nullptr, bytes / sizeof(float),
-                         f16_ ? static_cast<std::uint32_t>(part.parameter) : 0});
-    else if (from != view)
-      pieces_.push_back(
-          {from, view, part.left_out && save ? saved_[arena] + offset : nullptr, bytes});
+      pieces_.push_back({zero ? nullptr : view, setup_.travelling_at(range.arena, offset), nullptr,
+                         bytes / sizeof(float), f16_ ? static_cast<std::uint32_t>(parameter) : 0});
+    else if (zero)
+      pieces_.push_back({nullptr, view, save ? saved_[range.arena] + offset : nullptr, bytes});
   }
-  if (!wire) return run({BucketKernel::move}, handle_of(this->stream()));
-  run({f16_ ? BucketKernel::to_f16 : BucketKernel::to_bf16, factor, f16_ ? words() : nullptr},
-      handle_of(this->stream()));
-  if (gpu_ || !f16_) return;
-  for (const Part& part : parts)  // all words would be a pass over them for each bucket
-    if (overflowed(found_, part.parameter)) setup_.refuse_overflow(part.parameter);
+  if (!wire) return run({.operation = Operation::move}, stream());
+  auto& overflow = reinterpret_cast<Found*>(found_)->overflow;
+  run({.operation = Operation::multiply,
+       .from = DType::f32,
+       .to = *setup_.options.wire,
+       .factor = factor,
+       .overflow = f16_ ? &overflow : nullptr},
+      stream());
+  if (!gpu_) check_overflow();
 }
 
 // When the host has seen the end, the bucket stream need not wait.
@@ -188,21 +164,28 @@ void Passes::await(const Work& work, bool on_host) {
     work.join(gpu_->get());
 }
 
-void Passes::store(std::size_t bucket, std::span<const Part> parts, double scale) {
-  const std::size_t arena = setup_.layout.buckets[bucket].arena;
-  const bool wire = setup_.has_wire(arena);
+void Passes::store(std::size_t bucket, const LeftOut& left_out, double scale) {
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  const bool wire = setup_.has_wire(range.arena);
   pieces_.clear();
-  for (const Part& part : parts) {
-    const auto [offset, bytes] = part.piece;
-    std::byte* const view = setup_.view_at(arena, offset);
-    if (wire && !part.left_out)
+  for (const std::size_t parameter : range.parameters) {
+    const auto [offset, bytes] = setup_.layout.piece(bucket, parameter);
+    std::byte* const view = setup_.view_at(range.arena, offset);
+    const bool untouched = left_out(parameter);
+    if (wire && !untouched)
       pieces_.push_back(
-          {setup_.travelling_at(arena, offset), view, nullptr, bytes / sizeof(float)});
-    else if (!wire && part.left_out)
-      pieces_.push_back({saved_[arena] + offset, view, nullptr, bytes});
+          {setup_.travelling_at(range.arena, offset), view, nullptr, bytes / sizeof(float)});
+    else if (!wire && untouched)
+      pieces_.push_back({saved_[range.arena] + offset, view, nullptr, bytes});
   }
-  const BucketKernel widen = f16_ ? BucketKernel::from_f16 : BucketKernel::from_bf16;
-  run({wire ? widen : BucketKernel::move, scale}, handle_of(this->stream()));
+  if (wire)
+    run({.operation = Operation::multiply,
+         .from = *setup_.options.wire,
+         .to = DType::f32,
+         .factor = scale},
+        stream());
+  else
+    run({.operation = Operation::move}, stream());
 }
 
 void Passes::wait_for(const device::Event& event) const {
@@ -225,24 +208,15 @@ void Passes::fetch(device::StreamHandle stream) {
   const device::Gpu& gpu = gpu_->gpu();
   const device::Current current(gpu);
   gpu.check(
-      gpu.driver().copy_to_host(fetched_->memory.data(), address_of(found_), found_bytes_, stream),
+      gpu.driver().copy_to_host(fetched_->memory.data(), address_of(found_), sizeof(Found), stream),
       "cuMemcpyDtoHAsync");
   gpu.check(fetched_->ended.record(stream), "cuEventRecord");
   fetched_->pending = true;
 }
 
-// The first word that becomes 1 ends all steps.
-void Passes::check_overflow() {
-  if (!f16_) return;
-  const std::byte* found = found_;
-  if (gpu_) {
-    const device::Current current(gpu_->gpu());
-    if (fetched_->pending) fetched_->pending = fetched_->ended.query() != device::success;
-    if (fetched_->pending) return;
-    found = fetched_->memory.data();
-  }
-  for (std::size_t i = 0; i < setup_.parameters.size(); ++i)
-    if (overflowed(found, i)) setup_.refuse_overflow(i);
+void Passes::check_overflow() const {
+  if (const std::uint32_t found = this->found().overflow; found != 0)
+    setup_.refuse_overflow(found - 1);
 }
 
 void Passes::complete(std::optional<void*> stream) {
@@ -254,29 +228,42 @@ void Passes::complete(std::optional<void*> stream) {
   check_overflow();
 }
 
+template <class To>
+void Passes::run_over(std::span<const GradientRange> ranges, Pass pass, void* stream,
+                      const To& to) {
+  while (!ranges.empty()) {
+    const std::size_t arena = ranges.front().arena;
+    pass.from = setup_.layout.arenas[arena].type;
+    pass.to = pass.operation == Operation::sum_squares ? DType::f64 : pass.from;
+    pieces_.clear();
+    for (; !ranges.empty() && ranges.front().arena == arena; ranges = ranges.subspan(1)) {
+      const auto [offset, bytes] = ranges.front().piece;
+      const std::uint64_t count = bytes / size_of(pass.from);
+      std::byte* const view = setup_.view_at(arena, offset);
+      pieces_.push_back({view, to(view, count), nullptr, count});
+    }
+    run(pass, stream);
+  }
+}
+
 void Passes::measure(std::span<const GradientRange> ranges, void* stream) {
   if (block_sums_ == nullptr) {
     std::size_t blocks = 1;
     for (const Parameter& each : setup_.parameters) blocks += square_blocks(element_count(each));
     block_sums_ = allocate(blocks * sizeof(double));
   }
-  in_order(stream, [&](device::StreamHandle handle) {
+  in_order(stream, [&] {
     std::uint64_t blocks = 0;
-    while (!ranges.empty()) {
-      const DType type = setup_.layout.arenas[ranges.front().arena].type;
-      pieces_.clear();
-      for (const auto& [arena, piece] : take_arena(ranges)) {
-        const std::uint64_t count = piece.bytes / size_of(type);
-        pieces_.push_back({setup_.view_at(arena, piece.offset),
-                           block_sums_ + blocks * sizeof(double), nullptr, count});
-        blocks += square_blocks(count);
-      }
-      run({squares_kernel(type)}, handle);
-    }
+    run_over(ranges, {.operation = Operation::sum_squares}, stream,
+             [&](std::byte*, std::uint64_t count) {
+               std::byte* const sums = block_sums_ + blocks * sizeof(double);
+               blocks += square_blocks(count);
+               return sums;
+             });
     const std::byte* const sums = blocks == 0 ? nullptr : block_sums_;
     pieces_.assign({{sums, found_, nullptr, std::max<std::uint64_t>(blocks, 1)}});
-    run({BucketKernel::add_blocks}, handle);
-    if (gpu_) fetch(handle);
+    run({.operation = Operation::sum_blocks, .from = DType::f64, .to = DType::f64}, stream);
+    if (gpu_) fetch(handle_of(stream));
   });
 }
 
@@ -285,21 +272,14 @@ double Passes::squares() {
     wait_for(fetched_->ended);
     fetched_->pending = false;
   }
-  return *reinterpret_cast<const double*>(gpu_ ? fetched_->memory.data() : found_);
+  return found().squares;
 }
 
 void Passes::clip(double max_norm, std::span<const GradientRange> ranges, void* stream) {
-  const auto* const squares = reinterpret_cast<const double*>(found_);
-  in_order(stream, [&](device::StreamHandle handle) {
-    while (!ranges.empty()) {
-      const DType type = setup_.layout.arenas[ranges.front().arena].type;
-      pieces_.clear();
-      for (const auto& [arena, piece] : take_arena(ranges)) {
-        std::byte* const view = setup_.view_at(arena, piece.offset);
-        pieces_.push_back({view, view, nullptr, piece.bytes / size_of(type)});
-      }
-      run({.kernel = scale_kernel(type), .factor = max_norm, .squares = squares}, handle);
-    }
+  const double* const squares = &reinterpret_cast<const Found*>(found_)->squares;
+  in_order(stream, [&] {
+    run_over(ranges, {.operation = Operation::multiply, .factor = max_norm, .squares = squares},
+             stream, [](std::byte* view, std::uint64_t) { return view; });
   });
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,15 +20,6 @@ namespace rondo::grad {
 
 struct Setup;
 
-// The part of a gradient in a bucket.
-struct Part {
-  std::size_t parameter = 0;
-  GradientPiece piece;
-  // Before it travels: this rank gives zeros. When it has arrived: no rank has given it, so it
-  // stays as it was.
-  bool left_out = false;
-};
-
 // Whole gradients that lie back to back.
 struct GradientRange {
   std::size_t arena = 0;
@@ -40,8 +32,8 @@ struct GradientRange {
 // GPU it is enqueued, as BucketStream says; the host waits for it only in complete() without a
 // stream, and in squares().
 //
-// Threads: takes(), the check functions and take() from any. load() on the thread that holds the
-// launcher's role (see Collector). Everything else on the step thread (see Setup).
+// Threads: the check functions and take() from any. load() on the thread that holds the launcher's
+// role (see Collector). Everything else on the step thread (see Setup).
 // Locks: those of BucketStream.
 // Failure: each function throws Error(system) where the GPU refuses, and check functions refuse a
 // call on this rank before anything has changed.
@@ -55,27 +47,25 @@ class Passes {
   // Refuses a stream that cannot order a call. `call` is the function that was given it.
   void check_stream(std::string_view call, void* stream) const;
 
-  // Whether ready() must call check_gradient() and take(). `gradient`: what it was given; null: the
-  // gradient lies in its view.
-  bool takes(const void* gradient) const noexcept { return gpu_ || gradient != nullptr; }
   void check_gradient(std::size_t parameter, const void* gradient) const;
-  // The gradient is complete in `stream`. Returns false if it has been taken in this step already.
-  bool take(std::size_t parameter, const void* gradient, void* stream);
+  // The gradient is complete in `stream`. If it is not in its view (null: it is), it is copied
+  // there.
+  void take(std::size_t parameter, const void* gradient, void* stream);
 
   void zero(void* stream);  // all gradients
-  // The step, and in finish() the rest of it, comes after the work in the stream. `gives`:
-  // gradients of this rank travel in this step.
-  void begin_step(void* stream, bool gives);
+  // The step, and in finish() the rest of it, comes after the work in the stream.
+  void begin_step(void* stream);
   void order_after(void* stream);
 
-  // Makes the bytes of a bucket that travel. factor: of a wire type. `save`: former contents of
-  // gradients that become zeros are saved, because they may have to be restored; not with a wire
-  // type, which overwrites none. There is room for them after make_room_to_save(). That allocates
-  // once, as much as the gradients have without a wire type.
+  using LeftOut = std::function<bool(std::size_t parameter)>;
+  // Makes the bytes of a bucket that travel. left_out: this rank gives zeros. factor: of a wire
+  // type. `save`: former contents of gradients that become zeros are saved, because they may have
+  // to be restored; not with a wire type, which overwrites none. There is room for them after
+  // make_room_to_save(). That allocates once, as much as the gradients have without a wire type.
   // With f16 on the wire a finite element that is too large is refused (Setup::refuse_overflow()):
   // in host memory by load(), on a GPU by complete() or begin_step() once the host knows of it.
   void make_room_to_save();
-  void load(std::size_t bucket, std::span<const Part> parts, double factor, bool save);
+  void load(std::size_t bucket, const LeftOut& left_out, double factor, bool save);
   // The stream that a bucket's collective comes after.
   void* stream() const noexcept { return gpu_ ? gpu_->get() : nullptr; }
   // Whether the collectives of a step have ended when finish() returns. Otherwise they may end
@@ -83,8 +73,9 @@ class Passes {
   bool ends_in_finish() const noexcept { return !gpu_; }
   // Later passes find the bucket that the work carries. `on_host`: returns only then.
   void await(const Work& work, bool on_host);
-  // Makes gradients of what has arrived. scale: of a wire type.
-  void store(std::size_t bucket, std::span<const Part> parts, double scale);
+  // Makes gradients of what has arrived. left_out: no rank has given it, so it stays as it was.
+  // scale: of a wire type.
+  void store(std::size_t bucket, const LeftOut& left_out, double scale);
   // Work that is enqueued on the stream from here on comes after all that the step does with
   // gradients so far. No stream: this waits for it.
   void complete(std::optional<void*> stream);
@@ -101,36 +92,40 @@ class Passes {
   bool settle(std::chrono::milliseconds time) noexcept { return !gpu_ || gpu_->settle(time); }
 
  private:
-  // A copy for the host of what passes find out, after which the event comes.
+  // What passes find out.
+  struct Found {
+    double squares;
+    std::uint32_t overflow;  // with f16 on the wire 1 + the number of a parameter, or 0
+  };
+  // A copy of it for the host, after which the event comes.
   struct Fetched {
-    Fetched(const device::Gpu& gpu, std::size_t bytes) : memory(gpu, bytes), ended(gpu) {}
+    explicit Fetched(const device::Gpu& gpu) : memory(gpu, sizeof(Found)), ended(gpu) {}
     device::PinnedMemory memory;
     device::Event ended;
     bool pending = false;  // nobody has seen the end of it
   };
 
   std::byte* allocate(std::size_t bytes);
-  void run(const Pass& pass, device::StreamHandle stream);
+  void run(const Pass& pass, void* stream);  // of pieces_
   template <class Body>
   void in_order(void* stream, const Body& body);
+  // Makes a pass over whole gradients. to(view, count): where it writes for a range.
+  template <class To>
+  void run_over(std::span<const GradientRange> ranges, Pass pass, void* stream, const To& to);
   void fetch(device::StreamHandle stream);
-  void check_overflow();
-  const std::byte* source_of(const Part& part, const std::byte* view) const noexcept;
+  const Found& found() const noexcept {  // by the host
+    return *reinterpret_cast<const Found*>(fetched_ ? fetched_->memory.data() : found_);
+  }
+  void check_overflow() const;
   // On a GPU. Throws Error(deadline_exceeded), because the program's own work may keep it busy.
   void wait_for(const device::Event& event) const;
-  // Passes write to found_ the sum of squares, and behind it with f16 on the wire a word for each
-  // parameter, which only becomes 1.
-  std::uint32_t* words() const noexcept {
-    return reinterpret_cast<std::uint32_t*>(found_ + sizeof(double));
-  }
 
   const Setup& setup_;
   const bool f16_;                   // on the wire
   std::optional<BucketStream> gpu_;  // none: gradients are in host memory
   std::vector<Memory> host_memory_;  // instead of the GPU's
   std::vector<std::byte*> saved_;    // by arena
-  const std::size_t found_bytes_;
-  std::byte* found_ = nullptr;
+  std::byte* found_ = nullptr;       // a Found that passes write
   std::optional<Fetched> fetched_;   // on a GPU
   std::byte* block_sums_ = nullptr;  // of squares; made by the first measure()
   std::vector<Piece> pieces_;        // of the pass that is being made

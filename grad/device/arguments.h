@@ -1,32 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arguments of the kernels of gradient buckets. Addresses are those that the GPU uses.
+// Passes over gradients, and the arguments of their kernels. Addresses are those that the GPU uses.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include <rondo/types.h>
+
 namespace rondo::grad {
 
-// Elements that lie in one place. Pieces of a launch overlap only where `from` is `to`.
+// Elements that lie in one place. Pieces of a pass overlap only where `from` is `to`.
 struct Piece {
   const std::byte* from;  // null: zeros
   std::byte* to;
   std::byte* saved;          // null, or where a move saves `to`
-  std::uint64_t count;       // of `from`. Moves: bytes, a multiple of 2; otherwise elements
-  std::uint32_t number = 0;  // of its word
+  std::uint64_t count;       // of elements; of a move: bytes, a multiple of 2
+  std::uint32_t number = 0;  // names it in Pass::overflow
 };
 
-// All pieces of a launch take the same kernel and what follows them.
+enum class Operation : std::uint8_t {
+  move,         // to = from
+  multiply,     // to = from * factor
+  sum_squares,  // to[b] (f64) = the sum of the squares of block b (arithmetic.h)
+  sum_blocks    // to (f64) = the sum of all sums of blocks
+};
+
+// What becomes of each of some pieces. kernels.h lists the types that there are.
+struct Pass {
+  Operation operation = Operation::move;
+  DType from = DType::u8, to = DType::u8;
+  double factor = 1;  // with `squares`: the largest norm, from which the factor follows
+  // Null, or where f32 becomes f16: gets 1 + the number of a piece with an element too large for
+  // that.
+  std::uint32_t* overflow = nullptr;
+  const double* squares = nullptr;  // null, or the sum of all squares, to clip by
+};
+
 struct PieceArguments {
   static constexpr std::size_t most = 101;
 
   Piece pieces[most];
   std::uint32_t count;
-  double factor;  // to multiply by; of scale: the largest norm
-  std::uint32_t*
-      words;  // may be null; to_f16 sets those of pieces with an element too large for it
-  const double* squares;  // of scale: the sum of all squares
+  Pass pass;
 };
 static_assert(sizeof(PieceArguments) <= 4096, "what every GPU takes");
 

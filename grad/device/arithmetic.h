@@ -5,12 +5,11 @@
 // Nothing here calls a function of the standard library but sqrt: a GPU has none.
 //
 // The order of squares depends on the place of an element in its range alone, so all ranks,
-// layouts, processors and GPUs get the same bits. All sums are f64. A block has 4096 elements: 32
-// groups of 16 rows of 8 lanes, as they lie in memory. Squares are added down each lane of a group,
-// row by row. The lanes of later groups are added to those of the first, and lanes_total() adds the
-// eight that remain. The last block may be shorter. The sums of blocks lie in memory likewise, in
-// lines of 256: they are added down each column. A line is 32 groups of 8 lanes, which are added as
-// above.
+// layouts, processors and GPUs get the same bits. All sums are f64. A block has 4096 elements: 16
+// rows of 256 columns, as they lie in memory; the last block may be shorter. Squares are added down
+// each column, then the columns as 32 groups of 8 lanes: down each lane, and lanes_total() adds the
+// eight that remain. The sums of blocks lie in memory likewise, in as many rows as there are, and
+// are added in the same way.
 #pragma once
 
 #include <math.h>
@@ -18,15 +17,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <rondo/types.h>
+
 #include "base/host_device.h"
 #include "base/short_floats.h"
+#include "grad/device/arguments.h"
 
 namespace rondo::grad {
 
-inline constexpr std::size_t square_lanes = 8, square_rows = 16, square_groups = 32;
-inline constexpr std::size_t square_group = square_lanes * square_rows;
-inline constexpr std::size_t square_block = square_groups * square_group;
-inline constexpr std::size_t square_line = square_groups * square_lanes;
+inline constexpr std::size_t square_columns = 256, square_lanes = 8, square_rows = 16;
+inline constexpr std::size_t square_block = square_rows * square_columns;
 
 // How many blocks so many elements have.
 RONDO_HD constexpr std::uint64_t square_blocks(std::uint64_t elements) noexcept {
@@ -35,30 +35,52 @@ RONDO_HD constexpr std::uint64_t square_blocks(std::uint64_t elements) noexcept 
 
 namespace {
 
+// Adds up a column of `count` terms. term(i) is one of them.
+template <class Term>
+RONDO_HD inline double column_sum(std::uint64_t count, std::uint64_t column,
+                                  const Term& term) noexcept {
+  double sum = 0;
+  if (count == square_block) {  // unrolled; the processor makes several columns at once
+    for (std::uint64_t row = 0; row < square_rows; ++row)
+      sum += term(row * square_columns + column);
+    return sum;
+  }
+  RONDO_ROLLED
+  for (std::uint64_t i = column; i < count; i += square_columns) sum += term(i);
+  return sum;
+}
+RONDO_HD inline double lane_sum(const double (&columns)[square_columns],
+                                std::size_t lane) noexcept {
+  double sum = 0;
+  for (std::size_t i = lane; i < square_columns; i += square_lanes) sum += columns[i];
+  return sum;
+}
 RONDO_HD inline double lanes_total(const double (&lanes)[square_lanes]) noexcept {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
 // How the elements of gradients are stored, and the numbers that they are.
-template <class Value>
+template <class Value, DType Type>
 struct Whole {
+  static constexpr DType type = Type;
   using Stored = Value;
   RONDO_HD static Value decode(Value stored) noexcept { return stored; }
   RONDO_HD static Value encode(Value value) noexcept { return value; }
 };
-template <class Format>
+template <class Format, DType Type>
 struct Short {
+  static constexpr DType type = Type;
   using Stored = std::uint16_t;
   RONDO_HD static float decode(std::uint16_t stored) noexcept { return Format::decode(stored); }
   RONDO_HD static std::uint16_t encode(float value) noexcept {
     return static_cast<std::uint16_t>(Format::encode(value));
   }
 };
-using F64 = Whole<double>;
-using F32 = Whole<float>;
-using F16 = Short<base::F16>;
-using BF16 = Short<base::BF16>;
+using F64 = Whole<double, DType::f64>;
+using F32 = Whole<float, DType::f32>;
+using F16 = Short<base::F16, DType::f16>;
+using BF16 = Short<base::BF16, DType::bf16>;
 
 RONDO_HD inline float times(float value, float factor) noexcept {
   return value * factor;
@@ -91,6 +113,10 @@ RONDO_HD inline double clip_factor_of(double norm, double max_norm) noexcept {
 RONDO_HD inline double clip_factor_of_squares(double squares, double max_norm) noexcept {
   const double norm = ::sqrt(squares);
   return norm <= 0x1.fffffffffffffp1023 ? clip_factor_of(norm, max_norm) : 1;
+}
+
+RONDO_HD inline double factor_of(const Pass& pass) noexcept {
+  return pass.squares == nullptr ? pass.factor : clip_factor_of_squares(*pass.squares, pass.factor);
 }
 
 }  // namespace

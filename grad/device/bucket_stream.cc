@@ -4,7 +4,7 @@
 namespace rondo::grad {
 
 BucketStream::BucketStream(int ordinal, std::size_t parameters)
-    : kernels_(ordinal), stream_(gpu()), mark_(gpu()), last_(gpu()), given_(parameters) {
+    : kernels_(ordinal), stream_(gpu()), mark_(gpu()), last_(gpu()), pending_(parameters) {
   readies_.reserve(parameters);
   for (std::size_t i = 0; i < parameters; ++i) readies_.emplace_back(gpu());
 }
@@ -22,33 +22,19 @@ void BucketStream::record(device::Event& event, device::StreamHandle stream) {
   gpu().check(event.record(stream), "cuEventRecord");
 }
 
-void BucketStream::begin_step(bool gives) {
-  const std::lock_guard lock(mutex_);
-  ++step_;
-  gives_ = gives;
-}
-
-bool BucketStream::take(std::size_t parameter, const std::byte* elsewhere,
-                        std::span<std::byte> view, device::StreamHandle stream) {
+void BucketStream::take(std::size_t parameter, const std::byte* from, std::span<std::byte> to,
+                        device::StreamHandle stream) {
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
-  Given& given = given_[parameter];
-  if (given.step == step_) return false;
-  if (!gives_ && elsewhere != nullptr) {
+  if (!to.empty()) {
     wait(stream, last_);
-    gpu().check(gpu().driver().copy_on_device(reinterpret_cast<device::Address>(view.data()),
-                                              reinterpret_cast<device::Address>(elsewhere),
-                                              view.size(), stream),
-                "cuMemcpyDtoDAsync");
+    gpu().check(
+        gpu().driver().copy_on_device(reinterpret_cast<device::Address>(to.data()),
+                                      reinterpret_cast<device::Address>(from), to.size(), stream),
+        "cuMemcpyDtoDAsync");
   }
   record(readies_[parameter], stream);
-  given = {step_, gives_ ? elsewhere : nullptr, true};
-  return true;
-}
-
-const std::byte* BucketStream::source_of(std::size_t parameter) const noexcept {
-  const Given& given = given_[parameter];
-  return given.step == step_ ? given.source : nullptr;
+  pending_[parameter] = 1;
 }
 
 void BucketStream::come_after(device::StreamHandle stream) {
@@ -57,12 +43,11 @@ void BucketStream::come_after(device::StreamHandle stream) {
   wait(stream_.get(), mark_);
 }
 
-// The marks of a complete bucket do not change any more, so this takes no lock.
+// What is known of a complete bucket does not change any more, so this takes no lock.
 void BucketStream::await_ready(std::size_t parameter) {
-  Given& given = given_[parameter];
-  if (!given.pending) return;
+  if (pending_[parameter] == 0) return;
   wait(stream_.get(), readies_[parameter]);
-  given.pending = false;
+  pending_[parameter] = 0;
 }
 
 void BucketStream::run(const Pass& pass, std::span<const Piece> pieces,
@@ -74,8 +59,8 @@ void BucketStream::run(const Pass& pass, std::span<const Piece> pieces,
 // Later work of the stream comes after all that Rondo has enqueued for gradients so far, and after
 // those that have become ready in this step.
 void BucketStream::come_after_all(device::StreamHandle stream) {
-  for (std::size_t i = 0; i < given_.size(); ++i)
-    if (given_[i].pending) wait(stream, readies_[i]);
+  for (std::size_t i = 0; i < readies_.size(); ++i)
+    if (pending_[i] != 0) wait(stream, readies_[i]);
   wait(stream, last_);
 }
 
@@ -88,7 +73,7 @@ void BucketStream::come_before_all(device::StreamHandle stream) {
 void BucketStream::end_step() {
   const device::Current current(gpu());
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < given_.size(); ++i) await_ready(i);
+  for (std::size_t i = 0; i < readies_.size(); ++i) await_ready(i);
   record(last_, stream_.get());
 }
 

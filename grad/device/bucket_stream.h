@@ -22,14 +22,15 @@ namespace rondo::grad {
 // - A bucket's load comes after the ready events of its parameters: then gradients are complete.
 // - All loads of a step come after the stream of begin_step(), and after that of finish() where
 //   gradients become unused there: the program uses none that nobody calls ready() for.
-// - A copy to a view, in a step that gives nothing, comes after the last use of gradients. Zeroing,
-//   norms and clipping (in_order()) also come after the ready events of their step.
+// - A copy to a view comes after the last use of gradients. Zeroing, norms and clipping
+// (in_order())
+//   also come after the ready events of their step.
 // - The bucket stream comes after zeroing and clipping: it finds their results.
 // - The stream of finish() comes after the last use, and after ready events that no load waits for:
 //   it finds the results, and may use what it has given.
 //
-// Threads: take() from any; run(), source_of() and await_ready() on the thread that holds the
-// launcher's role; everything else on the step thread (see Collector and Setup).
+// Threads: take() from any; run() and await_ready() on the thread that holds the launcher's role;
+// everything else on the step thread (see Collector and Setup).
 // Locks: one mutex, held while work is enqueued, which does not block. Only the constructor and
 // allocate() allocate or make objects of CUDA.
 // Failure: everything throws Error(system) where the GPU refuses it. Then kernels that wait for the
@@ -44,21 +45,15 @@ class BucketStream {
   // Memory of the GPU that lives as long as this object. Null for no bytes.
   std::byte* allocate(std::size_t bytes);
 
-  // Before a step. gives: gradients of this rank travel in it.
-  void begin_step(bool gives);
-  // The gradient is complete in `stream`. It lies in its view, or elsewhere (null: it does not) and
-  // is copied: now in a step that gives nothing, where no load will, otherwise by its load. Returns
-  // false if it has been taken in this step already.
-  bool take(std::size_t parameter, const std::byte* elsewhere, std::span<std::byte> view,
+  // The gradient is complete in `stream`. What lies elsewhere is copied to its view there at once
+  // (an empty `to`: nothing does).
+  void take(std::size_t parameter, const std::byte* from, std::span<std::byte> to,
             device::StreamHandle stream);
-  // Where a gradient of this step that was given elsewhere lies; null: in its view.
-  const std::byte* source_of(std::size_t parameter) const noexcept;
 
   // The bucket stream comes after this stream.
   void come_after(device::StreamHandle stream);
-  // It comes after the ready event of a parameter. The context is current.
+  // It comes after the ready event of a parameter, in this step. The context is current.
   void await_ready(std::size_t parameter);
-  void run(const Pass& pass, std::span<const Piece> pieces) { run(pass, pieces, get()); }
   void run(const Pass& pass, std::span<const Piece> pieces, device::StreamHandle stream);
   // Lets the body enqueue work on the stream, behind what Rondo has enqueued for gradients so far
   // and before what it will enqueue. That also holds for what a body has enqueued that fails half
@@ -74,13 +69,6 @@ class BucketStream {
   bool settle(std::chrono::milliseconds time) noexcept;
 
  private:
-  // Notes of ready() about a parameter.
-  struct Given {
-    std::uint64_t step = 0;             // in which it was ready
-    const std::byte* source = nullptr;  // in that step; null: its view
-    bool pending = false;               // the bucket stream has not waited for its event
-  };
-
   void wait(device::StreamHandle stream, const device::Event& event);
   void record(device::Event& event, device::StreamHandle stream);
   void come_after_all(device::StreamHandle stream);
@@ -93,10 +81,10 @@ class BucketStream {
   std::vector<device::Event> readies_;  // by parameter
   std::vector<device::DeviceMemory> memory_;
 
-  std::mutex mutex_;  // of the fields below
-  std::vector<Given> given_;
-  std::uint64_t step_ = 0;  // counts every step, from 1
-  bool gives_ = false;      // in this step
+  std::mutex mutex_;
+  // By parameter: it became ready, and the bucket stream has not waited for its event. Bytes,
+  // because threads write those of different parameters at once.
+  std::vector<std::uint8_t> pending_;
 };
 
 template <class Body>

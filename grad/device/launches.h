@@ -1,49 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <span>
-
-#include <rondo/types.h>
+#include <vector>
 
 #include "device/gpus.h"
 #include "device/objects.h"
 #include "grad/device/arguments.h"
 
 namespace rondo::grad {
-
-// The kernels of passes over gradients, as in kernels.h. run_on_host() runs them on the processor,
-// BucketKernels on a GPU.
-enum class BucketKernel : std::uint8_t {
-  move,
-  to_bf16,
-  from_bf16,
-  to_f16,
-  from_f16,
-  squares_f64,
-  squares_f32,
-  squares_f16,
-  squares_bf16,
-  add_blocks,
-  scale_f64,
-  scale_f32,
-  scale_f16,
-  scale_bf16
-};
-inline constexpr std::size_t bucket_kernels = 14;
-// The kernels for gradients of this type.
-BucketKernel squares_kernel(DType type) noexcept;
-BucketKernel scale_kernel(DType type) noexcept;
-
-// One pass: see PieceArguments.
-struct Pass {
-  BucketKernel kernel = BucketKernel::move;
-  double factor = 1;
-  std::uint32_t* words = nullptr;
-  const double* squares = nullptr;
-};
 
 // The kernels of gradient buckets on one GPU, which the object keeps. Thread-safe.
 class BucketKernels {
@@ -59,12 +24,12 @@ class BucketKernels {
   void run(const Pass& pass, std::span<const Piece> pieces, device::StreamHandle stream) const;
 
  private:
-  void launch(BucketKernel kernel, PieceArguments& arguments, device::StreamHandle stream) const;
+  void launch(PieceArguments& arguments, device::StreamHandle stream) const;
 
   device::Gpus gpus_;
   const device::Gpu& gpu_;
   device::Module module_;
-  std::array<device::FunctionHandle, bucket_kernels> functions_{};
+  std::vector<device::FunctionHandle> functions_;  // in the order of kernels.h
 };
 
 }  // namespace rondo::grad

@@ -35,10 +35,11 @@ struct Shares {
 
 // to = from. Before that saved = to, where there is a place: the former contents are saved.
 struct Moves {
+  static constexpr Operation operation = Operation::move;
+  static constexpr DType from_type = DType::u8, to_type = DType::u8;
   static constexpr std::size_t from_bytes = 1, to_bytes = 1;
 
-  RONDO_HD static std::uint32_t run(const Piece& piece, const PieceArguments&,
-                                    Shares& shares) noexcept {
+  RONDO_HD static bool run(const Piece& piece, const Pass&, Shares& shares) noexcept {
     const auto all = reinterpret_cast<std::uintptr_t>(piece.from) |
                      reinterpret_cast<std::uintptr_t>(piece.to) |
                      reinterpret_cast<std::uintptr_t>(piece.saved);
@@ -48,7 +49,7 @@ struct Moves {
       in_units<device::Several<std::uint32_t, 1>>(piece, shares);
     else
       in_units<Half>(piece, shares);
-    return 0;
+    return false;
   }
 
  private:
@@ -70,21 +71,21 @@ struct Moves {
   }
 };
 
-// to = from * factor: rounds to a short float as encode_wire(), widens as decode_wire(), or clips
-// by the factor that each thread computes from the sum of squares. Finds 1 where an element that is
-// rounded overflows_f16(). It takes packs of four elements, or single ones where the addresses do
-// not allow packs. A null address allows all.
+// to = from * factor: rounds to a short float, widens, or clips by the factor that each thread
+// computes from the sum of squares. It takes packs of four elements, or single ones where the
+// addresses do not allow packs. A null address allows all.
 template <class From, class To>
 class Products {
  public:
+  static constexpr Operation operation = Operation::multiply;
+  static constexpr DType from_type = From::type, to_type = To::type;
   static constexpr std::size_t from_bytes = sizeof(typename From::Stored),
                                to_bytes = sizeof(typename To::Stored);
 
-  // Returns what the thread has found out for the piece's word.
-  RONDO_HD static std::uint32_t run(const Piece& piece, const PieceArguments& arguments,
-                                    Shares& shares) noexcept {
-    Products products(arguments);
-    if (arguments.squares != nullptr && products.factor_ == 1) return 0;  // NaN stays as it is too
+  // Returns whether the thread has rounded an element that overflows_f16().
+  RONDO_HD static bool run(const Piece& piece, const Pass& pass, Shares& shares) noexcept {
+    Products products(pass);
+    if (pass.squares != nullptr && products.factor_ == 1) return false;  // NaN stays as it is too
     const auto fits = [](const void* pointer, std::size_t bytes) {
       return reinterpret_cast<std::uintptr_t>(pointer) % (4 * bytes) == 0;
     };
@@ -93,18 +94,14 @@ class Products {
     shares.each(packs, [&](std::uint64_t i) { products.template make<4>(piece, 4 * i); });
     shares.each(piece.count - 4 * packs,
                 [&](std::uint64_t i) { products.template make<1>(piece, 4 * packs + i); });
-    return products.found_;
+    return products.overflows_;
   }
 
  private:
   static constexpr bool rounds = to_bytes < from_bytes;
 
-  // A short float has too few digits to show the difference between factors of f64 and of f32.
-  RONDO_HD explicit Products(const PieceArguments& arguments) noexcept
-      : factor_(arguments.squares == nullptr
-                    ? arguments.factor
-                    : clip_factor_of_squares(*arguments.squares, arguments.factor)),
-        narrow_(rounds || is_f32(factor_)) {}
+  RONDO_HD explicit Products(const Pass& pass) noexcept
+      : factor_(factor_of(pass)), narrow_(rounds || is_f32(factor_)) {}
 
   RONDO_HD double product(double value) const noexcept { return value * factor_; }
   RONDO_HD float product(float value) const noexcept {
@@ -118,7 +115,7 @@ class Products {
           device::Several<typename From::Stored, Length>::load(piece.from + i * from_bytes);
       for (std::size_t k = 0; k < Length; ++k) {
         const auto value = From::decode(from.at[k]);
-        if constexpr (rounds) found_ |= overflows_f16(value) ? 1U : 0U;
+        if constexpr (rounds) overflows_ |= overflows_f16(value);
         to.at[k] = To::encode(product(value));
       }
     }
@@ -127,41 +124,42 @@ class Products {
 
   const double factor_;
   const bool narrow_;  // the factor is taken as f32
-  std::uint32_t found_ = 0;
+  bool overflows_ = false;
 };
 
-// All pieces of a launch. With words, a piece for which a thread finds something gets that word:
-// all threads find the same.
+// All pieces of a launch. Several threads may write Pass::overflow: any piece with such an element
+// will do.
 template <class Kernel>
 struct Pieces {
   using Arguments = PieceArguments;
   struct Shared {};
+  static constexpr Operation operation = Kernel::operation;
+  static constexpr DType from_type = Kernel::from_type, to_type = Kernel::to_type;
   static constexpr int phases = 1;
-  static constexpr std::size_t from_bytes = Kernel::from_bytes, to_bytes = Kernel::to_bytes;
 
   RONDO_HD static void run(int, const PieceArguments& arguments, Shared&,
                            const device::GridThread& thread) noexcept {
     Shares shares{thread};
+    const Pass& pass = arguments.pass;
     RONDO_ROLLED
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
       const Piece& piece = arguments.pieces[i];
-      const std::uint32_t found = Kernel::run(piece, arguments, shares);
-      if (found != 0 && arguments.words != nullptr) arguments.words[piece.number] = found;
+      if (Kernel::run(piece, pass, shares) && pass.overflow != nullptr)
+        *pass.overflow = piece.number + 1;
     }
   }
 
   template <class Visit>
   static void for_each_pointer(Arguments& arguments, Visit&& visit) {
-    std::uint32_t words = 0;
     for (std::uint32_t i = 0; i < arguments.count; ++i) {
       Piece& piece = arguments.pieces[i];
-      words = piece.number < words ? words : piece.number + 1;
       if (piece.from != nullptr) visit(piece.from, piece.count * Kernel::from_bytes);
       visit(piece.to, piece.count * Kernel::to_bytes);
       if (piece.saved != nullptr) visit(piece.saved, piece.count);
     }
-    if (arguments.words != nullptr) visit(arguments.words, words * sizeof(std::uint32_t));
-    if (arguments.squares != nullptr) visit(arguments.squares, sizeof(double));
+    Pass& pass = arguments.pass;
+    if (pass.overflow != nullptr) visit(pass.overflow, sizeof(std::uint32_t));
+    if (pass.squares != nullptr) visit(pass.squares, sizeof(double));
   }
 };
 

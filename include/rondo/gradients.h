@@ -192,10 +192,7 @@ class RONDO_API GradientBuckets {
   // On a GPU the gradient is complete once the stream has done what has been enqueued there: any
   // stream, another one for each parameter if the program likes. It never waits for the GPU. A
   // gradient that is given lies in memory of that GPU, at an address that is a multiple of the size
-  // of its elements. It is copied when its bucket starts, by the kernel that also converts it. So
-  // do not touch it until the stream of finish() has reached that call, or finish() without a
-  // stream has returned; after an Error, until the buckets are destroyed. (In a local step, or with
-  // weight 0, it is copied on the stream at once.)
+  // of its elements. It is copied on that stream: what is enqueued there afterwards may change it.
   void ready(std::size_t parameter, OnStream on = {});
   // Copies the gradient into the view first.
   void ready(std::size_t parameter, const void* gradient, OnStream on = {});

@@ -23,6 +23,20 @@ std::vector<float> gradients(std::size_t count, unsigned seed) {
   return values;
 }
 
+// Makes to = from * scale. Returns whether an element is too large for f16.
+template <class From, class To>
+bool multiply(const std::vector<From>& from, DType from_type, double scale, std::vector<To>& to,
+              DType to_type) {
+  std::uint32_t overflow = 0;
+  const grad::Pass pass{grad::Operation::multiply, from_type, to_type, scale,
+                        to_type == DType::f16 ? &overflow : nullptr};
+  const grad::Piece piece{reinterpret_cast<const std::byte*>(from.data()),
+                          reinterpret_cast<std::byte*>(to.data()), nullptr, from.size(), 6};
+  grad::run_on_host(pass, std::span(&piece, 1));
+  if (overflow != 0) CHECK(overflow == 7);
+  return overflow != 0;
+}
+
 std::vector<float> decoded(const std::vector<std::uint16_t>& wire, DType type) {
   std::vector<float> values(wire.size());
   convert(wire.data(), type, values.data(), DType::f32, wire.size());
@@ -38,11 +52,11 @@ TEST_CASE("a gradient is scaled once and rounded once on its way to the wire") {
     for (std::size_t i = 0; i < count; ++i) scaled[i] = gradient[i] * static_cast<float>(scale);
     std::vector<std::uint16_t> wire(count), expected(count);
     convert(scaled.data(), DType::f32, expected.data(), type, count);
-    CHECK(!grad::encode_wire(gradient.data(), scale, wire.data(), type, count));
+    CHECK(!multiply(gradient, DType::f32, scale, wire, type));
     CHECK(wire == expected);
     std::vector<float> back(count), wanted = decoded(wire, type);
     for (float& value : wanted) value = static_cast<float>(static_cast<double>(value) * scale);
-    grad::decode_wire(wire.data(), type, scale, back.data(), count);
+    multiply(wire, type, scale, back, DType::f32);
     CHECK(back == wanted);
   }
 }
@@ -57,7 +71,7 @@ TEST_CASE("a finite element that f16 cannot hold is found, whatever it is multip
   std::vector<std::uint16_t> wire(gradient.size());
   const auto found = [&](float value) {
     gradient[place] = value;
-    return grad::encode_wire(gradient.data(), scale, wire.data(), type, gradient.size());
+    return multiply(gradient, DType::f32, scale, wire, type);
   };
   for (const float value : {0.0F, 65504.0F, -65519.996F, infinity, -infinity, std::nanf("")})
     CHECK(!found(value));

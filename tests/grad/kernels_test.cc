@@ -2,6 +2,7 @@
 //
 // The kernels of gradient buckets, run on the processor, against what the processor does itself:
 // every tail and alignment, several pieces, hard numbers.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -25,14 +26,12 @@ namespace {
 constexpr std::size_t lengths[] = {1, 2, 3, 4, 5, 8, 31, 64, 1001, 5000};
 constexpr std::byte untouched{0xa5};
 
-void run_kernel(std::string_view name, std::span<const grad::Piece> pieces, double factor,
-                unsigned blocks, std::uint32_t* words = nullptr, const double* squares = nullptr) {
+void run_kernel(std::string_view name, const grad::Pass& pass, std::span<const grad::Piece> pieces,
+                unsigned blocks) {
   grad::PieceArguments arguments{};
   std::ranges::copy(pieces, arguments.pieces);
   arguments.count = static_cast<std::uint32_t>(pieces.size());
-  arguments.factor = factor;
-  arguments.words = words;
-  arguments.squares = squares;
+  arguments.pass = pass;
   const HostKernel* const kernel = find_host_kernel(name);
   REQUIRE(kernel != nullptr);
   REQUIRE(kernel->argument_bytes == sizeof arguments);
@@ -119,7 +118,7 @@ TEST_CASE("kernels of gradients move and save every byte", "[gpu]") {
     const grad::Piece pieces[] = {{from.data(), to.data(), nullptr, size},
                                   {nullptr, to.data() + size, saved.data(), size},
                                   {nullptr, to.data() + 2 * size, nullptr, size}};
-    run_kernel("rondo_grad_move", pieces, 1, blocks);
+    run_kernel("rondo_grad_move", {}, pieces, blocks);
     const std::vector<std::byte> zeros(2 * size);
     CHECK(same(to.data(), from.data(), size));
     CHECK(same(to.data() + size, zeros.data(), 2 * size));
@@ -144,17 +143,22 @@ TEST_CASE("kernels of gradients round as the processor does, and find what f16 c
       if (!large && grad::overflows_f16(value)) value = 1.5F;
     std::memcpy(from.data(), gradient.data(), 4 * length);
     std::vector<std::uint16_t> wanted(length);
-    const bool found = grad::encode_wire(gradient.data(), factor, wanted.data(), type, length);
-    REQUIRE((!found || large));
+    std::uint32_t found = 0, overflow = 0;
+    grad::Pass pass{grad::Operation::multiply, DType::f32, type, factor};
+    pass.overflow = type == DType::f16 ? &found : nullptr;
+    const grad::Piece on_host{from.data(), reinterpret_cast<std::byte*>(wanted.data()), nullptr,
+                              length, 2};
+    grad::run_on_host(pass, std::span(&on_host, 1));
+    REQUIRE((found == 0 || (large && found == 3)));
     const grad::Piece pieces[] = {{from.data(), to.data(), nullptr, length, 2},
                                   {nullptr, to.data() + 2 * length, nullptr, length, 0}};
-    std::uint32_t words[] = {0, 7, 0};
-    run_kernel(kernel_for("to", type), pieces, factor, 2, type == DType::f16 ? words : nullptr);
+    if (pass.overflow != nullptr) pass.overflow = &overflow;
+    run_kernel(kernel_for("to", type), pass, pieces, 2);
     const std::vector<std::byte> zeros(2 * length);
     CHECK(same_codes(to.data(), wanted, type));
     CHECK(same(to.data() + 2 * length, zeros.data(), 2 * length));
     CHECK(to.is_whole());
-    CHECK((words[0] == 0 && words[1] == 7 && words[2] == (found ? 1 : 0)));
+    CHECK(overflow == found);
   }
 }
 
@@ -169,11 +173,11 @@ TEST_CASE("kernels of gradients clip as the processor does", "[gpu]") {
       std::memcpy(wanted.data(), values.data(), bytes * length);
       const double factor = grad::clip_factor_of_squares(squares, 2);
       CHECK(factor == (squares == 16 ? 2 / (std::sqrt(squares) + 1e-6) : 1));
-      const grad::Pass pass{.kernel = grad::scale_kernel(type), .factor = 2, .squares = &squares};
+      const grad::Pass pass{grad::Operation::multiply, type, type, 2, nullptr, &squares};
       const grad::Piece on_host{wanted.data(), wanted.data(), nullptr, length},
           piece{values.data(), values.data(), nullptr, length};
       grad::run_on_host(pass, std::span(&on_host, 1));
-      run_kernel(kernel_for("scale", type), std::span(&piece, 1), 2, 2, nullptr, &squares);
+      run_kernel(kernel_for("scale", type), pass, std::span(&piece, 1), 2);
       CHECK(same(values.data(), wanted.data(), bytes * length));
       CHECK(values.is_whole());
     }
@@ -193,10 +197,13 @@ TEST_CASE("kernels of gradients widen as the processor does", "[gpu]") {
       code = static_cast<std::uint16_t>(draw(finite) | draw(2) << 15);
     std::memcpy(from.data(), codes.data(), 2 * length);
     std::vector<float> wanted(length);
-    grad::decode_wire(codes.data(), type, factor, wanted.data(), length);
-    const grad::Piece piece{from.data(), to.data(), nullptr, length};
-    run_kernel(kernel_for("from", type), std::span(&piece, 1), factor, 2);
-    CHECK(same(to.data(), reinterpret_cast<const std::byte*>(wanted.data()), 4 * length));
+    auto* const wanted_bytes = reinterpret_cast<std::byte*>(wanted.data());
+    const grad::Pass pass{grad::Operation::multiply, type, DType::f32, factor};
+    const grad::Piece on_host{from.data(), wanted_bytes, nullptr, length},
+        piece{from.data(), to.data(), nullptr, length};
+    grad::run_on_host(pass, std::span(&on_host, 1));
+    run_kernel(kernel_for("from", type), pass, std::span(&piece, 1), 2);
+    CHECK(same(to.data(), wanted_bytes, 4 * length));
     CHECK(to.is_whole());
   }
 }
@@ -217,13 +224,15 @@ TEST_CASE("kernels of gradients add squares as the processor does", "[gpu]") {
       const std::size_t blocks = grad::square_blocks(length),
                         all = blocks + grad::square_blocks(length + 5);
       std::vector<double> wanted(all), got(all + 1, -1);
-      grad::sum_squares(first.data(), type, length, wanted.data());
-      grad::sum_squares(second.data(), type, length + 5, wanted.data() + blocks);
-      auto* const to = reinterpret_cast<std::byte*>(got.data());
-      const grad::Piece pieces[] = {
-          {first.data(), to, nullptr, length},
-          {second.data(), to + blocks * sizeof(double), nullptr, length + 5}};
-      run_kernel(kernel, pieces, 1, static_cast<unsigned>(all));
+      const grad::Pass pass{grad::Operation::sum_squares, type, DType::f64};
+      const auto pieces_to = [&](std::vector<double>& sums) {
+        auto* const to = reinterpret_cast<std::byte*>(sums.data());
+        return std::array{
+            grad::Piece{first.data(), to, nullptr, length},
+            grad::Piece{second.data(), to + blocks * sizeof(double), nullptr, length + 5}};
+      };
+      grad::run_on_host(pass, pieces_to(wanted));
+      run_kernel(kernel, pass, pieces_to(got), static_cast<unsigned>(all));
       CHECK(std::equal(wanted.begin(), wanted.end(), got.begin()));
       CHECK(got.back() == -1);
     }
@@ -235,12 +244,17 @@ TEST_CASE("a kernel of gradients adds sums of blocks as the processor does", "[g
   for (const std::size_t length : {1, 2, 8, 255, 256, 257, 1000, 5000}) {
     std::vector<double> blocks(length), got(3, -1);
     for (double& block : blocks) block = static_cast<double>(draw(1'000'000'007)) / 3;
-    auto* const to = reinterpret_cast<std::byte*>(got.data());
     const auto* const from = reinterpret_cast<const std::byte*>(blocks.data());
-    const grad::Piece pieces[] = {{from, to, nullptr, length},
-                                  {nullptr, to + sizeof(double), nullptr, 1}};
-    run_kernel("rondo_grad_add_blocks", pieces, 1, 2);
-    CHECK(got == std::vector<double>{grad::total_of(blocks), 0, -1});
+    const grad::Pass pass{grad::Operation::sum_blocks, DType::f64, DType::f64};
+    const auto pieces_to = [&](std::vector<double>& sums) {
+      auto* const to = reinterpret_cast<std::byte*>(sums.data());
+      return std::array{grad::Piece{from, to, nullptr, length},
+                        grad::Piece{nullptr, to + sizeof(double), nullptr, 1}};
+    };
+    std::vector<double> wanted(3, -1);
+    grad::run_on_host(pass, pieces_to(wanted));
+    run_kernel("rondo_grad_add_blocks", pass, pieces_to(got), 2);
+    CHECK((got == wanted && got[1] == 0 && got[2] == -1));
   }
 }
 

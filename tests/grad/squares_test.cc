@@ -35,22 +35,38 @@ std::vector<double> values_of(const std::vector<std::byte>& elements, DType type
   return {values.begin(), values.end()};
 }
 
-double in_lanes(const std::vector<double>& summands) {
+// Adds in the order that arithmetic.h promises.
+double in_columns(const std::vector<double>& terms) {
+  std::vector<double> columns(256);
+  for (std::size_t i = 0; i < terms.size(); ++i) columns[i % 256] += terms[i];
   double lane[8] = {};
-  for (std::size_t i = 0; i < summands.size(); ++i) lane[i % 8] += summands[i];
+  for (std::size_t i = 0; i < 256; ++i) lane[i % 8] += columns[i];
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-// Adds in the order that arithmetic.h promises.
 double in_promised_order(const std::vector<double>& values) {
-  std::vector<double> columns(256);
-  for (std::size_t block = 0; 4096 * block < values.size(); ++block) {
-    std::vector<double> lanes(256);
-    for (std::size_t i = 4096 * block; i < values.size() && i < 4096 * (block + 1); ++i)
-      lanes[i / 128 % 32 * 8 + i % 8] += values[i] * values[i];
-    columns[block % 256] += in_lanes(lanes);
+  std::vector<double> blocks;
+  for (std::size_t first = 0; first < values.size(); first += 4096) {
+    std::vector<double> squares;
+    for (std::size_t i = first; i < values.size() && i < first + 4096; ++i)
+      squares.push_back(values[i] * values[i]);
+    blocks.push_back(in_columns(squares));
   }
-  return in_lanes(columns);
+  return in_columns(blocks);
+}
+
+// Returns the sum of squares as gradient buckets make it on the processor.
+double sum_of(const std::vector<std::byte>& elements, DType type, std::size_t count) {
+  const std::size_t blocks = grad::square_blocks(count);
+  std::vector<double> sums(blocks + 1, -1);
+  double sum = -1;
+  auto* const to = reinterpret_cast<std::byte*>(sums.data());
+  const grad::Piece squares{elements.data(), to, nullptr, count},
+      all{blocks == 0 ? nullptr : to, reinterpret_cast<std::byte*>(&sum), nullptr, blocks};
+  grad::run_on_host({grad::Operation::sum_squares, type, DType::f64}, std::span(&squares, 1));
+  grad::run_on_host({grad::Operation::sum_blocks, DType::f64, DType::f64}, std::span(&all, 1));
+  CHECK(sums.back() == -1);
+  return sum;
 }
 
 constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
@@ -60,21 +76,15 @@ TEST_CASE("squares are added in the order that is promised") {
     for (const std::size_t count :
          {0, 1, 7, 8, 9, 127, 128, 130, 4095, 4096, 4097, 9000, 1100000}) {
       const std::vector<std::byte> elements = elements_of(type, count);
-      const double expected = in_promised_order(values_of(elements, type, count));
-      std::vector<double> blocks(grad::square_blocks(count) + 1, -1);
-      grad::sum_squares(elements.data(), type, count, blocks.data());
-      CHECK(blocks.back() == -1);
-      blocks.pop_back();
-      CHECK(grad::total_of(blocks) == expected);
+      CHECK(sum_of(elements, type, count) == in_promised_order(values_of(elements, type, count)));
     }
 }
 
 TEST_CASE("a norm does not hide what is infinite or NaN") {
   std::vector<float> values(5000, 1.0f);
   const auto sum = [&values] {
-    std::vector<double> blocks(grad::square_blocks(values.size()));
-    grad::sum_squares(values.data(), DType::f32, values.size(), blocks.data());
-    return grad::total_of(blocks);
+    const auto bytes = std::as_bytes(std::span(values));
+    return sum_of({bytes.begin(), bytes.end()}, DType::f32, values.size());
   };
   CHECK(sum() == 5000);
   for (const std::size_t place : {0, 77, 4999}) {
