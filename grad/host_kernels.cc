@@ -19,7 +19,7 @@ constexpr std::size_t tile = 2048;
 using Tile = std::array<float, tile>;
 
 void move(const Piece& piece) noexcept {
-  const auto bytes = static_cast<std::size_t>(piece.count);
+  const auto bytes = static_cast<std::size_t>(piece.count) * sizeof(std::uint16_t);
   if (piece.saved != nullptr) base::copy_bytes(piece.saved, piece.to, bytes);
   if (piece.from == nullptr)
     std::memset(piece.to, 0, bytes);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace rondo::grad {
 
@@ -46,25 +47,23 @@ std::vector<BucketRange> cut(const std::vector<Arena>& arenas, std::size_t first
   return buckets;
 }
 
-// A gradient without bytes belongs to the bucket at its address, or to the last one.
+// A gradient without bytes belongs to the bucket at its address, or to the last one. Buckets are in
+// the order of arenas and addresses.
 void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
-  std::vector<std::size_t> next(layout.arenas.size(),
-                                0);  // bucket of each arena that is being filled
-  for (std::size_t arena = 0, bucket = 0; arena < next.size(); ++arena) {
-    next[arena] = bucket;
-    while (bucket < buckets.size() && buckets[bucket].arena == arena) ++bucket;
-  }
+  const auto bucket_of = [&](std::size_t arena, std::size_t offset) {
+    return std::upper_bound(buckets.begin(), buckets.end(), std::pair(arena, offset),
+                            [](const auto& place, const BucketRange& bucket) {
+                              return place < std::pair(bucket.arena, bucket.offset);
+                            }) -
+           1;
+  };
   for (const std::size_t parameter : reverse_order(layout.places.size())) {
     const GradientPlace& place = layout.places[parameter];
     if (layout.arenas[place.arena].bytes == 0) continue;
-    std::size_t& bucket = next[place.arena];
-    const auto has_next = [&] {
-      return bucket + 1 < buckets.size() && buckets[bucket + 1].arena == place.arena;
-    };
-    const auto end = [&] { return buckets[bucket].offset + buckets[bucket].bytes; };
-    while (place.offset >= end() && has_next()) ++bucket;
-    buckets[bucket].parameters.push_back(parameter);
-    while (place.offset + place.bytes > end()) buckets[++bucket].parameters.push_back(parameter);
+    const auto last =
+        bucket_of(place.arena, place.offset + std::max<std::size_t>(place.bytes, 1) - 1);
+    for (auto bucket = bucket_of(place.arena, place.offset); bucket <= last; ++bucket)
+      bucket->parameters.push_back(parameter);
   }
 }
 

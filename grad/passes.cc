@@ -23,6 +23,11 @@ device::StreamHandle handle_of(void* stream) noexcept {
   return static_cast<device::StreamHandle>(stream);
 }
 
+// Moves count elements of u16, of which gradients of any type consist.
+std::uint64_t in_moves(std::size_t bytes) noexcept {
+  return bytes / sizeof(std::uint16_t);
+}
+
 device::Address address_of(const void* data) noexcept {
   return reinterpret_cast<device::Address>(data);
 }
@@ -100,7 +105,7 @@ void Passes::zero(void* stream) {
   in_order(stream, [this, stream] {
     for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
       const std::size_t bytes = setup_.layout.arenas[arena].bytes;
-      pieces_.assign({{nullptr, setup_.view_at(arena, 0), nullptr, bytes}});
+      pieces_.assign({{nullptr, setup_.view_at(arena, 0), nullptr, in_moves(bytes)}});
       if (bytes != 0) run({.operation = Operation::move}, stream);
     }
   });
@@ -143,7 +148,8 @@ void Passes::load(std::size_t bucket, const LeftOut& left_out, double factor, bo
       pieces_.push_back({zero ? nullptr : view, setup_.travelling_at(range.arena, offset), nullptr,
                          bytes / sizeof(float), f16_ ? static_cast<std::uint32_t>(parameter) : 0});
     else if (zero)
-      pieces_.push_back({nullptr, view, save ? saved_[range.arena] + offset : nullptr, bytes});
+      pieces_.push_back(
+          {nullptr, view, save ? saved_[range.arena] + offset : nullptr, in_moves(bytes)});
   }
   if (!wire) return run({.operation = Operation::move}, stream());
   auto& overflow = reinterpret_cast<Found*>(found_)->overflow;
@@ -176,7 +182,7 @@ void Passes::store(std::size_t bucket, const LeftOut& left_out, double scale) {
       pieces_.push_back(
           {setup_.travelling_at(range.arena, offset), view, nullptr, bytes / sizeof(float)});
     else if (!wire && untouched)
-      pieces_.push_back({saved_[range.arena] + offset, view, nullptr, bytes});
+      pieces_.push_back({saved_[range.arena] + offset, view, nullptr, in_moves(bytes)});
   }
   if (wire)
     run({.operation = Operation::multiply,

@@ -92,7 +92,7 @@ class Passes {
   bool settle(std::chrono::milliseconds time) noexcept { return !gpu_ || gpu_->settle(time); }
 
  private:
-  // What passes find out.
+  // Passes find this out.
   struct Found {
     double squares;
     std::uint32_t overflow;  // with f16 on the wire 1 + the number of a parameter, or 0

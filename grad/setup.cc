@@ -12,10 +12,10 @@
 #include <atomic>
 #include <cstdio>
 #include <limits>
-#include <optional>
 #include <span>
 #include <utility>
 
+#include "base/mix.h"
 #include "device/keep.h"
 #include "grad/device/launches.h"
 #include "training/parameter_check.h"
@@ -80,21 +80,6 @@ void check_gpu(int device) {
   }
 }
 
-OpOptions options_of(const GradientOptions& options, std::string_view tag) {
-  OpOptions operation;
-  operation.deadline = options.deadline;
-  operation.tag = tag;
-  return operation;
-}
-
-std::uint64_t flags_of(const GradientOptions& options, bool on_gpu) {
-  const std::uint64_t wire = options.wire ? 1 + static_cast<std::uint64_t>(*options.wire) : 0;
-  return static_cast<std::uint64_t>(options.averaging) | wire << 2 |
-         static_cast<std::uint64_t>(options.find_unused) << 8 |
-         static_cast<std::uint64_t>(options.rebuild) << 9 |
-         static_cast<std::uint64_t>(on_gpu) << 10;
-}
-
 std::string text_of(const GradientOptions& options, bool on_gpu) {
   return fmt::format(
       "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}, "
@@ -117,43 +102,38 @@ std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter
   return parameters;
 }
 
-// Returns the options, with caps rounded, if all ranks have the same, and gradients in host memory
-// on all ranks or on GPUs on all. Collective; otherwise throws Error on every rank.
-GradientOptions checked(Communicator& communicator, GradientOptions options, int device) {
+GradientOptions completed(GradientOptions options) {
   for (std::size_t* cap : {&options.first_bucket_bytes, &options.bucket_bytes})
     *cap = std::max(cap_unit, *cap / cap_unit * cap_unit);
   if (!options.warn)
     options.warn = [](const std::string& text) {
       std::fprintf(stderr, "rondo: %s\n", text.c_str());
     };
-  const std::uint64_t said[] = {options.first_bucket_bytes / cap_unit,
-                                options.bucket_bytes / cap_unit, flags_of(options, device >= 0)};
-  std::array<double, std::size(said) * agreement_elements> sums{};
-  const auto part = [&](std::size_t i) {
-    return std::span(sums).subspan(i * agreement_elements).first<agreement_elements>();
-  };
-  for (std::size_t i = 0; i < std::size(said); ++i) put_agreement(part(i), said[i]);
-  const Buffer buffer = buffer_of(std::span<double>(sums));
-  communicator.all_reduce(buffer, buffer, ReduceOp::sum, options_of(options, "gradient options"))
-      .wait();
-  for (std::size_t i = 0; i < std::size(said); ++i)
-    if (!agreed(part(i), communicator.size()))
-      throw_disagreement(communicator, "gradient buckets", text_of(options, device >= 0),
-                         Priority::bulk);
   return options;
 }
 
 // Returns a number that is the same on all ranks and that no other buckets made by rank 0's process
-// have. Collective.
-std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& options) {
+// have, if all ranks have the same options, and gradients in host memory on all ranks or on GPUs on
+// all. Collective; otherwise throws Error on every rank.
+std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& options,
+                            bool on_gpu) {
   static std::atomic<std::uint64_t> made{0};
-  std::array<std::uint64_t, 1> number{++made};
-  const Buffer buffer{number.data(), number.size(), DType::u64};
-  communicator.broadcast(buffer, buffer, 0, options_of(options, "gradient buckets")).wait();
-  return number[0];
+  const std::uint64_t own = ++made;
+  const std::string text = text_of(options, on_gpu);
+  // A sum over ranks: only rank 0's number counts.
+  std::array<double, 1 + agreement_elements> sums{
+      communicator.rank() == 0 ? static_cast<double>(own) : 0.0};
+  const auto same = std::span(sums).last<agreement_elements>();
+  put_agreement(same, base::hash_text(text));
+  const Buffer buffer = buffer_of(std::span<double>(sums));
+  OpOptions operation;
+  operation.deadline = options.deadline;
+  operation.tag = "gradient options";
+  communicator.all_reduce(buffer, buffer, ReduceOp::sum, operation).wait();
+  if (!agreed(same, communicator.size()))
+    throw_disagreement(communicator, "gradient buckets", text, Priority::bulk);
+  return static_cast<std::uint64_t>(sums[0]);
 }
-
-constexpr std::chrono::milliseconds settle_time{10'000};
 
 // All ranks need the same, but one rank alone may fail to get it.
 template <class Make>
@@ -194,19 +174,20 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
     : communicator(its_communicator),
       parameters(checked(communicator, std::move(its_parameters), its_options)),
       device(device_of(parameters)),
-      options(checked(communicator, std::move(its_options), device)),
+      options(completed(std::move(its_options))),
+      number(agreed_number(communicator, options, device >= 0)),
       layout(make_layout(parameters, reverse_order(parameters.size()), options.first_bucket_bytes,
                          options.bucket_bytes)),
       memory(made(communicator,
                   [&] { return std::make_unique<std::vector<ArenaMemory>>(make_memory(*this)); })),
-      number(agreed_number(communicator, options)),
       title(title_of(number, parameters)),
       passes(made(communicator, [&] { return std::make_unique<Passes>(*this); })) {}
 
 Setup::~Setup() {
+  constexpr std::chrono::milliseconds most{10'000};
   lib::release_bulk(communicator, this);
-  const bool bounded = options.deadline.count() > 0;
-  if (passes->settle(bounded ? std::min(options.deadline, settle_time) : settle_time)) return;
+  if (passes->settle(options.deadline.count() > 0 ? std::min(options.deadline, most) : most))
+    return;
   device::keep_until_exit(std::move(passes));
   device::keep_until_exit(std::move(memory));
 }

@@ -70,9 +70,9 @@ struct Setup {
   const std::vector<Parameter> parameters;
   const int device;  // of the gradients, as Buffer::device
   const GradientOptions options;
+  const std::uint64_t number;  // tells these buckets from others
   GradientLayout layout;
   std::unique_ptr<std::vector<ArenaMemory>> memory;  // by arena
-  const std::uint64_t number;                        // tells these buckets from others
   const std::string title;                           // names these buckets in messages
   std::unique_ptr<Passes> passes;
 };

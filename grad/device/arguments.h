@@ -15,7 +15,7 @@ struct Piece {
   const std::byte* from;  // null: zeros
   std::byte* to;
   std::byte* saved;          // null, or where a move saves `to`
-  std::uint64_t count;       // of elements; of a move: bytes, a multiple of 2
+  std::uint64_t count;       // of elements; a move counts them as u16
   std::uint32_t number = 0;  // names it in Pass::overflow
 };
 
@@ -26,10 +26,10 @@ enum class Operation : std::uint8_t {
   sum_blocks    // to (f64) = the sum of all sums of blocks
 };
 
-// What becomes of each of some pieces. kernels.h lists the types that there are.
+// The fate of some pieces. kernels.h lists the types that there are.
 struct Pass {
   Operation operation = Operation::move;
-  DType from = DType::u8, to = DType::u8;
+  DType from = DType::u16, to = DType::u16;
   double factor = 1;  // with `squares`: the largest norm, from which the factor follows
   // Null, or where f32 becomes f16: gets 1 + the number of a piece with an element too large for
   // that.

@@ -78,6 +78,7 @@ struct Short {
   }
 };
 using F64 = Whole<double, DType::f64>;
+using U16 = Whole<std::uint16_t, DType::u16>;  // bits of any gradients, to be moved
 using F32 = Whole<float, DType::f32>;
 using F16 = Short<base::F16, DType::f16>;
 using BF16 = Short<base::BF16, DType::bf16>;

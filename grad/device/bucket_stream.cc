@@ -43,7 +43,7 @@ void BucketStream::come_after(device::StreamHandle stream) {
   wait(stream_.get(), mark_);
 }
 
-// What is known of a complete bucket does not change any more, so this takes no lock.
+// Nothing of a complete bucket changes any more, so this takes no lock.
 void BucketStream::await_ready(std::size_t parameter) {
   if (pending_[parameter] == 0) return;
   wait(stream_.get(), readies_[parameter]);

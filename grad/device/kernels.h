@@ -9,18 +9,18 @@
 #include "grad/device/squares.h"
 
 // KERNEL(name of the entry point, struct of the kernel)
-#define RONDO_GRAD_KERNELS(KERNEL)                          \
-  KERNEL(rondo_grad_move, Pieces<Moves>)                    \
-  KERNEL(rondo_grad_to_bf16, Pieces<Products<F32, BF16>>)   \
-  KERNEL(rondo_grad_from_bf16, Pieces<Products<BF16, F32>>) \
-  KERNEL(rondo_grad_to_f16, Pieces<Products<F32, F16>>)     \
-  KERNEL(rondo_grad_from_f16, Pieces<Products<F16, F32>>)   \
-  KERNEL(rondo_grad_squares_f64, Sums<OneBlock<F64>>)       \
-  KERNEL(rondo_grad_squares_f32, Sums<OneBlock<F32>>)       \
-  KERNEL(rondo_grad_squares_f16, Sums<OneBlock<F16>>)       \
-  KERNEL(rondo_grad_squares_bf16, Sums<OneBlock<BF16>>)     \
-  KERNEL(rondo_grad_add_blocks, Sums<AllBlocks>)            \
-  KERNEL(rondo_grad_scale_f64, Pieces<Products<F64, F64>>)  \
-  KERNEL(rondo_grad_scale_f32, Pieces<Products<F32, F32>>)  \
-  KERNEL(rondo_grad_scale_f16, Pieces<Products<F16, F16>>)  \
-  KERNEL(rondo_grad_scale_bf16, Pieces<Products<BF16, BF16>>)
+#define RONDO_GRAD_KERNELS(KERNEL)                                    \
+  KERNEL(rondo_grad_move, Pieces<U16, U16>)                           \
+  KERNEL(rondo_grad_to_bf16, Pieces<F32, BF16>)                       \
+  KERNEL(rondo_grad_from_bf16, Pieces<BF16, F32>)                     \
+  KERNEL(rondo_grad_to_f16, Pieces<F32, F16>)                         \
+  KERNEL(rondo_grad_from_f16, Pieces<F16, F32>)                       \
+  KERNEL(rondo_grad_squares_f64, Sums<F64, Operation::sum_squares>)   \
+  KERNEL(rondo_grad_squares_f32, Sums<F32, Operation::sum_squares>)   \
+  KERNEL(rondo_grad_squares_f16, Sums<F16, Operation::sum_squares>)   \
+  KERNEL(rondo_grad_squares_bf16, Sums<BF16, Operation::sum_squares>) \
+  KERNEL(rondo_grad_add_blocks, Sums<F64, Operation::sum_blocks>)     \
+  KERNEL(rondo_grad_scale_f64, Pieces<F64, F64>)                      \
+  KERNEL(rondo_grad_scale_f32, Pieces<F32, F32>)                      \
+  KERNEL(rondo_grad_scale_f16, Pieces<F16, F16>)                      \
+  KERNEL(rondo_grad_scale_bf16, Pieces<BF16, BF16>)

@@ -70,7 +70,8 @@ bool continues(const PieceArguments& arguments, const Piece& piece) noexcept {
     return next == (before == nullptr ? nullptr : before + last.count * each);
   };
   return follows(piece.from, last.from, size_of(pass.from)) &&
-         follows(piece.to, last.to, size_of(pass.to)) && follows(piece.saved, last.saved, 1);
+         follows(piece.to, last.to, size_of(pass.to)) &&
+         follows(piece.saved, last.saved, size_of(pass.to));
 }
 
 }  // namespace

@@ -115,9 +115,9 @@ TEST_CASE("kernels of gradients move and save every byte", "[gpu]") {
     for (std::size_t i = 0; i < size; ++i) from.data()[i] = static_cast<std::byte>(draw(256));
     for (std::size_t i = 0; i < 3 * size; ++i) to.data()[i] = static_cast<std::byte>(i % 251);
     const std::vector<std::byte> before(to.data(), to.data() + 3 * size);
-    const grad::Piece pieces[] = {{from.data(), to.data(), nullptr, size},
-                                  {nullptr, to.data() + size, saved.data(), size},
-                                  {nullptr, to.data() + 2 * size, nullptr, size}};
+    const grad::Piece pieces[] = {{from.data(), to.data(), nullptr, length},
+                                  {nullptr, to.data() + size, saved.data(), length},
+                                  {nullptr, to.data() + 2 * size, nullptr, length}};
     run_kernel("rondo_grad_move", {}, pieces, blocks);
     const std::vector<std::byte> zeros(2 * size);
     CHECK(same(to.data(), from.data(), size));
