@@ -70,44 +70,39 @@ void Collector::mark(std::size_t parameter, Mark how) {
     if (--buckets_[bucket].waiting == 0) buckets_[bucket].complete = Clock::now();
 }
 
-bool Collector::is_awaited(std::size_t parameter) const {
+void Collector::check_awaited(std::size_t parameter, bool claimed) const {
   failure_.check();
+  const std::string& name = setup_.parameters[parameter].name;
   if (phase_ == Phase::idle)
-    setup_.refuse(
-        fmt::format("parameter '{}' became ready outside of a step: call begin_step() first",
-                    setup_.parameters[parameter].name));
-  return marks_[parameter] == Mark::waiting;
+    setup_.refuse(fmt::format(
+        "parameter '{}' became ready outside of a step: call begin_step() first", name));
+  if (marks_[parameter] == Mark::unused)
+    throw Mistake{fmt::format(
+        "parameter '{}' became ready in step {} although it counts as unused there: do not name it "
+        "as unused, and call ready() before finish()",
+        name, step_)};
+  if (marks_[parameter] == Mark::ready || claimed_[parameter] != claimed)
+    throw Mistake{fmt::format(
+        "parameter '{}' became ready twice in step {}: call ready() once, after the last addition "
+        "to its gradient",
+        name, step_)};
 }
 
-bool Collector::claim(std::size_t parameter) {
+void Collector::claim(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
-  if (!is_awaited(parameter) || claimed_[parameter]) return false;
+  check_awaited(parameter, false);
   claimed_[parameter] = true;
-  return true;
 }
 
-Collector::Ready Collector::ready(std::size_t parameter, bool claimed, const Work& header) {
+std::optional<std::size_t> Collector::ready(std::size_t parameter, bool claimed,
+                                            const Work& header) {
   const std::lock_guard lock(mutex_);
-  if (!is_awaited(parameter) || claimed_[parameter] != claimed) return {.mistaken = true};
+  check_awaited(parameter, claimed);
   mark(parameter, Mark::ready);
   observed_.push_back(parameter);
   if (phase_ == Phase::local && has_weight_) accumulated_[parameter] = true;
-  if (phase_ != Phase::synchronized) return {};
-  return {.launch = role_if_free(header)};
-}
-
-std::string Collector::mistake_of(std::size_t parameter) const {
-  const std::lock_guard lock(mutex_);
-  const std::string& name = setup_.parameters[parameter].name;
-  if (marks_[parameter] == Mark::unused)
-    return fmt::format(
-        "parameter '{}' became ready in step {} although it counts as unused there: do not name it "
-        "as unused, and call ready() before finish()",
-        name, step_);
-  return fmt::format(
-      "parameter '{}' became ready twice in step {}: call ready() once, after the last addition to "
-      "its gradient",
-      name, step_);
+  if (phase_ != Phase::synchronized) return std::nullopt;
+  return role_if_free(header);
 }
 
 std::optional<std::size_t> Collector::role_if_free(const Work& header) {
@@ -130,7 +125,7 @@ std::optional<std::size_t> Collector::after_launch(bool launched) {
   return std::nullopt;
 }
 
-std::string Collector::close(bool accumulating) {
+void Collector::close(bool accumulating) {
   std::unique_lock lock(mutex_);
   role_free_.wait(lock, [this] { return !launching_; });
   failure_.check();
@@ -140,24 +135,23 @@ std::string Collector::close(bool accumulating) {
         "finish(): the Accumulation of step {} was destroyed too early: keep it until finish() has "
         "returned",
         step_));
-  if (std::string mistake = missing_mistake(); !mistake.empty()) return mistake;
+  check_missing();
   for (std::size_t parameter = 0; parameter < marks_.size(); ++parameter) {
     if (marks_[parameter] != Mark::waiting) continue;
     mark(parameter, Mark::unused);
     any_unused_ = true;
   }
   if (phase_ == Phase::synchronized) phase_ = Phase::finishing;
-  return {};
 }
 
-std::string Collector::missing_mistake() const {
+void Collector::check_missing() const {
   const auto missing = std::count(marks_.begin(), marks_.end(), Mark::waiting);
-  if (missing == 0 || setup_.options.find_unused || !has_weight_) return {};
+  if (missing == 0 || setup_.options.find_unused || !has_weight_) return;
   const auto first = std::find(marks_.begin(), marks_.end(), Mark::waiting) - marks_.begin();
   const std::string others = missing == 1 ? "" : fmt::format(" (and {} more)", missing - 1);
-  return fmt::format(
+  throw Mistake{fmt::format(
       "parameter '{}'{} never became ready in step {}: mark it unused, or set find_unused",
-      setup_.parameters[static_cast<std::size_t>(first)].name, others, step_);
+      setup_.parameters[static_cast<std::size_t>(first)].name, others, step_)};
 }
 
 void Collector::end_step() {

@@ -25,6 +25,12 @@ enum class Phase : std::uint8_t {
   finishing      // finish() takes buckets in
 };
 
+// Thrown for a mistake on this rank that must end the step on all ranks. The caller tells them,
+// when no lock is held any more.
+struct Mistake {
+  std::string text;
+};
+
 // Collects the gradients of one step: which are ready, which are missing, which bucket is complete
 // and may start next. One thread at a time starts buckets; it holds the launcher's role. ready()
 // hands out the role together with the number of the next bucket. The holder starts buckets
@@ -35,8 +41,8 @@ enum class Phase : std::uint8_t {
 // the thread that holds the launcher's role. Everything else on the step thread (see Setup).
 // Locks: one mutex. ready() takes it once; the only calls out of the locked section are
 // Work::done() and Failure::check().
-// Failure: refused calls throw Error(invalid_argument) and change nothing. A mistake that must end
-// the step on all ranks is a return value: the caller tells the other ranks without the lock.
+// Failure: refused calls throw Error(invalid_argument) and change nothing. claim(), ready() and
+// close() throw Mistake too.
 class Collector {
  public:
   using Clock = std::chrono::steady_clock;
@@ -51,17 +57,11 @@ class Collector {
   void begin_step(const StepOptions& options);
   void open(Phase phase);
 
-  // A gradient that must be taken before it is ready: from here on it is this thread's. False: it
-  // is a mistake.
-  bool claim(std::size_t parameter);
-  // `launch` has the number of a bucket when the calling thread has got the launcher's role.
-  struct Ready {
-    bool mistaken = false;
-    std::optional<std::size_t> launch{};
-  };
-  // No bucket starts before `header` has ended. claimed: this thread has claimed the gradient.
-  Ready ready(std::size_t parameter, bool claimed, const Work& header);
-  std::string mistake_of(std::size_t parameter) const;  // why that was a mistake
+  // A gradient that must be taken before it is ready: from here on it is this thread's.
+  void claim(std::size_t parameter);
+  // Returns the number of a bucket when the calling thread has got the launcher's role. No bucket
+  // starts before `header` has ended. claimed: this thread has claimed the gradient.
+  std::optional<std::size_t> ready(std::size_t parameter, bool claimed, const Work& header);
 
   // Gets the launcher's role if a bucket may start and nobody has the role.
   std::optional<std::size_t> take_role(const Work& header);
@@ -76,9 +76,9 @@ class Collector {
   bool any_unused() const noexcept { return any_unused_; }
 
   // Waits until no thread holds the launcher's role, marks missing gradients as unused where that
-  // is allowed, and moves a synchronized step on to `finishing`. Returns the mistake that must end
-  // the step on all ranks; empty when there is none. `accumulating`: an Accumulation is alive.
-  std::string close(bool accumulating);
+  // is allowed, and moves a synchronized step on to `finishing`. `accumulating`: an Accumulation is
+  // alive.
+  void close(bool accumulating);
   void end_step();
 
   Phase phase() const;
@@ -99,11 +99,11 @@ class Collector {
     Clock::time_point complete;
   };
 
-  bool is_awaited(std::size_t parameter) const;
+  void check_awaited(std::size_t parameter, bool claimed) const;
+  void check_missing() const;
   void mark(std::size_t parameter, Mark how);
   std::optional<std::size_t> role_if_free(const Work& header);
   bool has_next() const { return next_ < buckets_.size() && buckets_[next_].waiting == 0; }
-  std::string missing_mistake() const;  // of a gradient that must not be missing
 
   Setup& setup_;
   const Failure& failure_;

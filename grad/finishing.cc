@@ -40,7 +40,6 @@ Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher)
       exposed_(setup.layout.buckets.size()),
       wants_order_(setup.options.rebuild && setup.parameters.size() > 1) {
   buckets_.reserve(exposed_.size());
-  given_.reserve(setup.parameters.size());
 }
 
 std::exception_ptr Finisher::finish(std::optional<void*> stream) {
@@ -48,7 +47,6 @@ std::exception_ptr Finisher::finish(std::optional<void*> stream) {
   in_callbacks_ = {};
   launcher_.start_rest();
   warn_of_weights();
-  launcher_.wait_for_usage();
   std::exception_ptr thrown;
   Clock::time_point waiting = called;
   for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) {
@@ -78,22 +76,6 @@ void Finisher::take_in(std::size_t bucket) {
   if (!wire && !launcher_.tells_unused()) return;
   const auto untouched = [this](std::size_t parameter) { return launcher_.untouched(parameter); };
   setup_.passes->store(bucket, untouched, launcher_.plan().wire_scale);
-}
-
-// Gradients of an arena lie in the reverse of their registration.
-std::span<const GradientRange> Finisher::given() {
-  given_.clear();
-  for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena)
-    for (std::size_t parameter = setup_.parameters.size(); parameter-- > 0;) {
-      const GradientPlace& place = setup_.layout.places[parameter];
-      if (place.arena != arena || place.bytes == 0 || launcher_.untouched(parameter)) continue;
-      if (!given_.empty() && given_.back().arena == arena &&
-          given_.back().piece.offset + given_.back().piece.bytes == place.offset)
-        given_.back().piece.bytes += place.bytes;
-      else
-        given_.push_back({arena, {place.offset, place.bytes}});
-    }
-  return given_;
 }
 
 std::exception_ptr Finisher::call_back(std::size_t bucket) noexcept {

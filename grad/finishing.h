@@ -42,9 +42,6 @@ class Finisher {
   // Collective. Returns the first exception of on_bucket. stream: see Passes::complete().
   std::exception_ptr finish(std::optional<void*> stream);
 
-  // The gradients that some rank has given in the last step, arena by arena. Valid until the next
-  // call.
-  std::span<const GradientRange> given();
   std::span<const BucketStatistics> buckets() const noexcept { return buckets_; }
   const StepStatistics& step() const noexcept { return step_; }
 
@@ -58,7 +55,6 @@ class Finisher {
   Setup& setup_;
   Collector& collector_;
   Launcher& launcher_;
-  std::vector<GradientRange> given_;
   std::vector<Clock::duration> exposed_;  // by bucket: how long finish() waited for it
   Clock::duration in_callbacks_{};        // in this step
   bool warned_ = false;

@@ -24,12 +24,6 @@ namespace rondo {
 
 using grad::Phase;
 
-namespace {
-
-constexpr double largest_weight = 1e100;  // its square, summed over ranks, is still finite
-
-}  // namespace
-
 // Threads: ready() from any; everything else on the step thread (see grad::Setup).
 // Locks: none of its own. Failure: the first one is kept, and later calls throw it again.
 class GradientBuckets::State {
@@ -42,22 +36,37 @@ class GradientBuckets::State {
         finisher(setup, collector, launcher) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  ~State();
+  // When this rank does not finish a step, the other ranks may wait for it elsewhere until their
+  // deadline. So this rank first tells them; then the launcher waits for what is under way.
+  ~State() {
+    if (failure.happened() && !launcher.pending()) return;  // all have been told
+    if (std::uncaught_exceptions() > exceptions)
+      leave_step("an exception left",
+                 "use GradientBuckets::step(), which tells all ranks its what()");
+    else
+      leave_step("nobody finished", "the buckets were destroyed");
+  }
 
-  void check_options(const StepOptions& options) const;
-  void ready(std::size_t parameter, const void* gradient, void* stream);
-  void take(std::size_t parameter, const void* gradient, void* stream);
-  void finish(std::optional<void*> stream);
-  void measure(std::string_view call, void* stream);
-  double norm(std::string_view call, void* stream);
   // Ends the step under way, also a local one, on all ranks at once: "an exception left step 3 of
   // gradient buckets before finish(): WHY".
   void leave_step(std::string_view what, std::string_view why) noexcept;
   // Ends the step on all ranks for a mistake that only this one has made.
-  [[noreturn]] void mistake(const std::string& what);
+  [[noreturn]] void tell(const grad::Mistake& mistake);
   // Runs the function. An exception of it becomes the failure of the step.
   template <class Function>
-  auto keeping_failure(const Function& function);
+  auto keeping_failure(const Function& function) {
+    try {
+      return function();
+    } catch (...) {
+      failure.keep_current(collector.step());
+      throw;
+    }
+  }
+
+  void check_options(const StepOptions& options) const;
+  void ready(std::size_t parameter, const void* gradient, void* stream);
+  void measure(std::string_view call, void* stream);
+  double norm(std::string_view call, void* stream);
 
   // Each uses those above it, and is destroyed before them.
   grad::Setup setup;
@@ -65,32 +74,15 @@ class GradientBuckets::State {
   grad::Collector collector;
   grad::Launcher launcher;
   grad::Finisher finisher;
+  // In the last step.
+  const grad::Passes::LeftOut untouched = [this](std::size_t parameter) {
+    return launcher.untouched(parameter);
+  };
   bool has_norm = true;                               // false: the last step was local
   bool measured = false;                              // the norm of the last step is known
   int accumulations = 0;                              // Accumulations that are alive
   const int exceptions = std::uncaught_exceptions();  // when this was made
 };
-
-// When this rank does not finish a step, the other ranks may wait for it elsewhere until their
-// deadline. So this rank first tells them; then the launcher waits for what is under way.
-GradientBuckets::State::~State() {
-  if (failure.happened() && !launcher.pending()) return;  // all have been told
-  if (std::uncaught_exceptions() > exceptions)
-    leave_step("an exception left",
-               "use GradientBuckets::step(), which tells all ranks its what()");
-  else
-    leave_step("nobody finished", "the buckets were destroyed");
-}
-
-template <class Function>
-auto GradientBuckets::State::keeping_failure(const Function& function) {
-  try {
-    return function();
-  } catch (...) {
-    failure.keep_current(collector.step());
-    throw;
-  }
-}
 
 void GradientBuckets::State::leave_step(std::string_view what, std::string_view why) noexcept {
   try {
@@ -104,8 +96,8 @@ void GradientBuckets::State::leave_step(std::string_view what, std::string_view 
   }
 }
 
-void GradientBuckets::State::mistake(const std::string& what) {
-  const std::string text = fmt::format("rank {}: {}", setup.communicator.rank(), what);
+void GradientBuckets::State::tell(const grad::Mistake& mistake) {
+  const std::string text = fmt::format("rank {}: {}", setup.communicator.rank(), mistake.text);
   failure.keep(Errc::invalid_argument, text);
   // The header arrives when all ranks have left the step before. Then the error reaches them in
   // this step. But some ranks may never begin it, because they wait for this rank elsewhere.
@@ -136,6 +128,7 @@ std::uint64_t GradientBuckets::layout() const noexcept {
 // ---- begin ----
 
 void GradientBuckets::State::check_options(const StepOptions& options) const {
+  constexpr double largest_weight = 1e100;  // its square, summed over ranks, is still finite
   if (!(options.weight >= 0 && options.weight <= largest_weight))
     setup.refuse(fmt::format("begin_step(): the weight is {}, but it must be from 0 to {}",
                              options.weight, largest_weight));
@@ -207,47 +200,51 @@ void GradientBuckets::ready(std::size_t parameter, const void* gradient, OnStrea
   state_->ready(parameter, gradient, on.stream);
 }
 
-// gradient: null: it lies in its view.
+// gradient: null: it lies in its view. Memory that may already be on its way must not be written
+// to, so a gradient that is taken is claimed first.
 void GradientBuckets::State::ready(std::size_t parameter, const void* gradient, void* stream) {
   const base::DefaultFloats floats;
   setup.check_index("ready", parameter);
   const bool taken = gradient != nullptr || setup.device >= 0;
-  if (taken) take(parameter, gradient, stream);
-  const grad::Collector::Ready ready = collector.ready(parameter, taken, launcher.header());
-  if (ready.mistaken) mistake(collector.mistake_of(parameter));
-  if (ready.launch) launcher.run(*ready.launch);
-}
-
-// Memory that may already be on its way must not be written to, so it is claimed first.
-void GradientBuckets::State::take(std::size_t parameter, const void* gradient, void* stream) {
-  failure.check();
-  setup.passes->check_stream("ready()", stream);
-  setup.passes->check_gradient(parameter, gradient);
-  if (!collector.claim(parameter)) mistake(collector.mistake_of(parameter));
-  keeping_failure([&] { setup.passes->take(parameter, gradient, stream); });
+  std::optional<std::size_t> bucket;
+  try {
+    if (taken) {
+      failure.check();
+      setup.passes->check_stream("ready()", stream);
+      setup.passes->check_gradient(parameter, gradient);
+      collector.claim(parameter);
+      keeping_failure([&] { setup.passes->take(parameter, gradient, stream); });
+    }
+    bucket = collector.ready(parameter, taken, launcher.header());
+  } catch (const grad::Mistake& mistake) {
+    tell(mistake);
+  }
+  if (bucket) launcher.run(*bucket);
 }
 
 // ---- finish ----
 
+// No stream: waits for the gradients.
 void GradientBuckets::finish(std::optional<OnStream> on) {
   const base::DefaultFloats floats;
+  State& s = *state_;
   const std::optional<void*> stream = on ? std::optional(on->stream) : std::nullopt;
-  if (stream) state_->setup.passes->check_stream("finish()", *stream);
-  state_->finish(stream);
-}
-
-// No stream: waits for the gradients.
-void GradientBuckets::State::finish(std::optional<void*> stream) {
-  if (const std::string what = collector.close(accumulations > 0); !what.empty()) mistake(what);
-  has_norm = collector.phase() != Phase::local;
-  const std::exception_ptr thrown = keeping_failure([&]() -> std::exception_ptr {
-    if (has_norm && collector.any_unused()) setup.passes->order_after(stream.value_or(nullptr));
-    if (has_norm) return finisher.finish(stream);
-    setup.passes->complete(stream);
+  if (stream) s.setup.passes->check_stream("finish()", *stream);
+  try {
+    s.collector.close(s.accumulations > 0);
+  } catch (const grad::Mistake& mistake) {
+    s.tell(mistake);
+  }
+  s.has_norm = s.collector.phase() != Phase::local;
+  const std::exception_ptr thrown = s.keeping_failure([&]() -> std::exception_ptr {
+    if (s.has_norm && s.collector.any_unused())
+      s.setup.passes->order_after(stream.value_or(nullptr));
+    if (s.has_norm) return s.finisher.finish(stream);
+    s.setup.passes->complete(stream);
     return {};
   });
-  collector.end_step();
-  lib::release_bulk(setup.communicator, &setup);
+  s.collector.end_step();
+  lib::release_bulk(s.setup.communicator, &s.setup);
   if (thrown) std::rethrow_exception(thrown);
 }
 
@@ -274,7 +271,7 @@ void GradientBuckets::State::measure(std::string_view call, void* stream) {
         call, collector.step()));
   setup.passes->check_stream(call, stream);
   if (measured) return;
-  keeping_failure([&] { setup.passes->measure(finisher.given(), stream); });
+  keeping_failure([&] { setup.passes->measure(untouched, stream); });
   measured = true;
 }
 
@@ -301,7 +298,7 @@ void GradientBuckets::clip(double max_norm, OnStream on) {
     s.setup.refuse(
         fmt::format("clip(): the largest norm is {}, but it cannot be negative or NaN", max_norm));
   s.measure("clip()", on.stream);
-  s.keeping_failure([&] { s.setup.passes->clip(max_norm, s.finisher.given(), on.stream); });
+  s.keeping_failure([&] { s.setup.passes->clip(max_norm, s.untouched, on.stream); });
 }
 
 std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {

@@ -28,14 +28,13 @@ Launcher::Launcher(Setup& setup, Collector& collector, Failure& failure)
       collector_(collector),
       failure_(failure),
       used_((setup.parameters.size() + 63) / 64),
-      flights_(setup.layout.buckets.size()),
-      ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {}
+      flights_(setup.layout.buckets.size()) {}
 
 Launcher::~Launcher() {
   const std::size_t launched = setup_.passes->ends_in_finish() ? collector_.launched() : 0;
   for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) {
     settle(flights_[bucket].work);
-    if (bucket < launched) ended_[bucket].wait(0, std::memory_order_acquire);
+    if (bucket < launched) flights_[bucket].ended.wait(0, std::memory_order_acquire);
   }
   settle(usage_work_);
   settle(header_work_);
@@ -45,10 +44,9 @@ void Launcher::begin_step(const StepOptions& options) {
   weight_ = options.weight;
   check_ = options.check;
   planned_ = false;
-  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket)
-    ended_[bucket].store(0, std::memory_order_relaxed);
+  for (Flight& flight : flights_) flight.ended.store(0, std::memory_order_relaxed);
   header_ = make_header(setup_.number, collector_.step(), options);
-  // On a GPU it takes long to allocate. A rank that only gives zeros does so when it is needed.
+  // On a GPU it takes long to allocate. A rank that only gives zeros does so when it loads them.
   if (!options.unused.empty()) setup_.passes->make_room_to_save();
   const Buffer buffer = buffer_of(std::span<double>(header_));
   header_work_ = setup_.communicator.all_reduce(buffer, buffer, ReduceOp::sum,
@@ -67,7 +65,6 @@ bool Launcher::header_arrived() {
   if (planned_) return plan_.agreed;
   if (!header_work_.done() || header_work_.error()) return false;
   plan_ = make_plan(header_, setup_.options.averaging, weight_, setup_.communicator.size());
-  if (tells_unused() && plan_.silent) setup_.passes->make_room_to_save();
   planned_ = true;
   return plan_.agreed;
 }
@@ -107,11 +104,12 @@ void Launcher::launch(std::size_t bucket) {
   }
   options.stream = setup_.passes->stream();
   const Buffer buffer = setup_.travelling(bucket);
-  flights_[bucket].launched = Clock::now();
-  flights_[bucket].work =
+  Flight& flight = flights_[bucket];
+  flight.launched = Clock::now();
+  flight.work =
       setup_.communicator.all_reduce(buffer, buffer, wire ? ReduceOp::sum : plan_.op, options);
   if (!setup_.passes->ends_in_finish()) return;
-  flights_[bucket].work.on_done([end = &ended_[bucket]](std::error_code) {
+  flight.work.on_done([end = &flight.ended](std::error_code) {
     end->store(Clock::now().time_since_epoch().count(), std::memory_order_release);
     end->notify_one();  // uses the address alone: a quick waiter may have freed the atomic
   });
@@ -129,6 +127,7 @@ void Launcher::start_rest() {
   if (!header_arrived()) disagree();
   if (const auto bucket = collector_.take_role(header_work_)) run(*bucket);
   if (setup_.options.find_unused && !flights_.empty()) start_usage();
+  if (tells_unused()) usage_work_.wait();
 }
 
 // Ranks that differ may wait in an operation that this rank never calls: for example in a batch
@@ -156,22 +155,15 @@ std::string Launcher::where() const {
   return text;
 }
 
-void Launcher::wait_for_usage() {
-  if (tells_unused()) usage_work_.wait();
-}
-
 Launcher::Clock::time_point Launcher::wait(std::size_t bucket, bool on_host) {
-  setup_.passes->await(flights_[bucket].work, on_host);
+  Flight& flight = flights_[bucket];
+  setup_.passes->await(flight.work, on_host);
   if (setup_.passes->ends_in_finish())
     // The thread that ended the bucket may not have written the time yet.
-    ended_[bucket].wait(0, std::memory_order_acquire);
+    flight.ended.wait(0, std::memory_order_acquire);
   else
-    ended_[bucket].store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    flight.ended.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   return ended_at(bucket);
-}
-
-Launcher::Clock::time_point Launcher::ended_at(std::size_t bucket) const noexcept {
-  return Clock::time_point(Clock::duration(ended_[bucket].load(std::memory_order_relaxed)));
 }
 
 bool Launcher::pending() const noexcept {

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,10 +54,10 @@ class Launcher {
   // Starts `bucket` and all complete ones after it.
   void run(std::size_t bucket);
 
-  // In finish(), with no gradient missing. Returns once all buckets are started. Throws
-  // Error(mismatch) on every rank when ranks differ in step, check or buckets.
+  // In finish(), with no gradient missing. Returns once all buckets are started, and it is known
+  // what no rank gives. Throws Error(mismatch) on every rank when ranks differ in step, check or
+  // buckets.
   void start_rest();
-  void wait_for_usage();
   // Waits for a bucket as Passes::await() does. Returns when it ended, or for a GPU when this
   // returned.
   Clock::time_point wait(std::size_t bucket, bool on_host);
@@ -68,7 +67,7 @@ class Launcher {
   const StepPlan& plan() const noexcept { return plan_; }
   // Whether bits of unused parameters travel in this step.
   bool tells_unused() const noexcept { return plan_.hints || setup_.options.find_unused; }
-  // After wait_for_usage(): no rank gives this gradient. When no rank takes part at all, all
+  // After start_rest(): no rank gives this gradient. When no rank takes part at all, all
   // gradients become zero instead.
   bool untouched(std::size_t parameter) const noexcept {
     return tells_unused() && plan_.active > 0 && (used_[parameter / 64] >> parameter % 64 & 1) == 0;
@@ -77,12 +76,17 @@ class Launcher {
   Clock::time_point launched_at(std::size_t bucket) const noexcept {
     return flights_[bucket].launched;
   }
-  Clock::time_point ended_at(std::size_t bucket) const noexcept;
+  Clock::time_point ended_at(std::size_t bucket) const noexcept {
+    return Clock::time_point(Clock::duration(flights_[bucket].ended));
+  }
 
  private:
   struct Flight {
     Clock::time_point launched;
     Work work;
+    // When it ended, on Clock; 0: not yet. The thread that ends a bucket may still be about to
+    // write here when wait() returns on another one.
+    std::atomic<Clock::rep> ended{0};
   };
 
   bool header_arrived();
@@ -102,10 +106,7 @@ class Launcher {
   StepPlan plan_;
   std::vector<std::uint64_t> used_;  // a bit for each parameter
   Work usage_work_;
-  std::vector<Flight> flights_;
-  // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about
-  // to write here when wait() returns on another one.
-  std::unique_ptr<std::atomic<Clock::rep>[]> ended_;
+  std::vector<Flight> flights_;  // by bucket
 };
 
 }  // namespace rondo::grad

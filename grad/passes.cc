@@ -23,6 +23,8 @@ device::StreamHandle handle_of(void* stream) noexcept {
   return static_cast<device::StreamHandle>(stream);
 }
 
+constexpr Pass moving;
+
 // Moves count elements of u16, of which gradients of any type consist.
 std::uint64_t in_moves(std::size_t bytes) noexcept {
   return bytes / sizeof(std::uint16_t);
@@ -106,7 +108,7 @@ void Passes::zero(void* stream) {
     for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
       const std::size_t bytes = setup_.layout.arenas[arena].bytes;
       pieces_.assign({{nullptr, setup_.view_at(arena, 0), nullptr, in_moves(bytes)}});
-      if (bytes != 0) run({.operation = Operation::move}, stream);
+      if (bytes != 0) run(moving, stream);
     }
   });
 }
@@ -144,6 +146,7 @@ void Passes::load(std::size_t bucket, const LeftOut& left_out, double factor, bo
     if (gpu_) gpu_->await_ready(parameter);
     std::byte* const view = setup_.view_at(range.arena, offset);
     const bool zero = left_out(parameter);
+    if (zero && save && !wire) make_room_to_save();
     if (wire)
       pieces_.push_back({zero ? nullptr : view, setup_.travelling_at(range.arena, offset), nullptr,
                          bytes / sizeof(float), f16_ ? static_cast<std::uint32_t>(parameter) : 0});
@@ -151,13 +154,9 @@ void Passes::load(std::size_t bucket, const LeftOut& left_out, double factor, bo
       pieces_.push_back(
           {nullptr, view, save ? saved_[range.arena] + offset : nullptr, in_moves(bytes)});
   }
-  if (!wire) return run({.operation = Operation::move}, stream());
+  if (!wire) return run(moving, stream());
   auto& overflow = reinterpret_cast<Found*>(found_)->overflow;
-  run({.operation = Operation::multiply,
-       .from = DType::f32,
-       .to = *setup_.options.wire,
-       .factor = factor,
-       .overflow = f16_ ? &overflow : nullptr},
+  run({Operation::multiply, DType::f32, *setup_.options.wire, factor, f16_ ? &overflow : nullptr},
       stream());
   if (!gpu_) check_overflow();
 }
@@ -184,14 +183,8 @@ void Passes::store(std::size_t bucket, const LeftOut& left_out, double scale) {
     else if (!wire && untouched)
       pieces_.push_back({saved_[range.arena] + offset, view, nullptr, in_moves(bytes)});
   }
-  if (wire)
-    run({.operation = Operation::multiply,
-         .from = *setup_.options.wire,
-         .to = DType::f32,
-         .factor = scale},
-        stream());
-  else
-    run({.operation = Operation::move}, stream());
+  if (!wire) return run(moving, stream());
+  run({Operation::multiply, *setup_.options.wire, DType::f32, scale}, stream());
 }
 
 void Passes::wait_for(const device::Event& event) const {
@@ -221,8 +214,12 @@ void Passes::fetch(device::StreamHandle stream) {
 }
 
 void Passes::check_overflow() const {
-  if (const std::uint32_t found = this->found().overflow; found != 0)
-    setup_.refuse_overflow(found - 1);
+  const std::uint32_t found = this->found().overflow;
+  if (found == 0) return;
+  setup_.refuse(fmt::format(
+      "the gradient of '{}' has a finite element above 65504, which f16 cannot hold: let gradients "
+      "travel as bf16 (GradientOptions::wire), or make the loss smaller by a scale",
+      setup_.parameters[found - 1].name));
 }
 
 void Passes::complete(std::optional<void*> stream) {
@@ -234,25 +231,22 @@ void Passes::complete(std::optional<void*> stream) {
   check_overflow();
 }
 
-template <class To>
-void Passes::run_over(std::span<const GradientRange> ranges, Pass pass, void* stream,
-                      const To& to) {
-  while (!ranges.empty()) {
-    const std::size_t arena = ranges.front().arena;
-    pass.from = setup_.layout.arenas[arena].type;
-    pass.to = pass.operation == Operation::sum_squares ? DType::f64 : pass.from;
-    pieces_.clear();
-    for (; !ranges.empty() && ranges.front().arena == arena; ranges = ranges.subspan(1)) {
-      const auto [offset, bytes] = ranges.front().piece;
-      const std::uint64_t count = bytes / size_of(pass.from);
-      std::byte* const view = setup_.view_at(arena, offset);
-      pieces_.push_back({view, to(view, count), nullptr, count});
-    }
-    run(pass, stream);
+// Gradients of an arena lie in the reverse of their registration.
+void Passes::collect(std::size_t arena, const LeftOut& left_out) {
+  const std::size_t each = size_of(setup_.layout.arenas[arena].type);
+  pieces_.clear();
+  for (std::size_t parameter = setup_.parameters.size(); parameter-- > 0;) {
+    const GradientPlace& place = setup_.layout.places[parameter];
+    if (place.arena != arena || place.bytes == 0 || left_out(parameter)) continue;
+    std::byte* const view = setup_.view_at(arena, place.offset);
+    if (!pieces_.empty() && pieces_.back().to + pieces_.back().count * each == view)
+      pieces_.back().count += place.bytes / each;
+    else
+      pieces_.push_back({view, view, nullptr, place.bytes / each});
   }
 }
 
-void Passes::measure(std::span<const GradientRange> ranges, void* stream) {
+void Passes::measure(const LeftOut& left_out, void* stream) {
   if (block_sums_ == nullptr) {
     std::size_t blocks = 1;
     for (const Parameter& each : setup_.parameters) blocks += square_blocks(element_count(each));
@@ -260,15 +254,17 @@ void Passes::measure(std::span<const GradientRange> ranges, void* stream) {
   }
   in_order(stream, [&] {
     std::uint64_t blocks = 0;
-    run_over(ranges, {.operation = Operation::sum_squares}, stream,
-             [&](std::byte*, std::uint64_t count) {
-               std::byte* const sums = block_sums_ + blocks * sizeof(double);
-               blocks += square_blocks(count);
-               return sums;
-             });
+    for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
+      collect(arena, left_out);
+      for (Piece& piece : pieces_) {
+        piece.to = block_sums_ + blocks * sizeof(double);
+        blocks += square_blocks(piece.count);
+      }
+      run({Operation::sum_squares, setup_.layout.arenas[arena].type, DType::f64}, stream);
+    }
     const std::byte* const sums = blocks == 0 ? nullptr : block_sums_;
     pieces_.assign({{sums, found_, nullptr, std::max<std::uint64_t>(blocks, 1)}});
-    run({.operation = Operation::sum_blocks, .from = DType::f64, .to = DType::f64}, stream);
+    run({Operation::sum_blocks, DType::f64, DType::f64}, stream);
     if (gpu_) fetch(handle_of(stream));
   });
 }
@@ -281,11 +277,14 @@ double Passes::squares() {
   return found().squares;
 }
 
-void Passes::clip(double max_norm, std::span<const GradientRange> ranges, void* stream) {
+void Passes::clip(double max_norm, const LeftOut& left_out, void* stream) {
   const double* const squares = &reinterpret_cast<const Found*>(found_)->squares;
   in_order(stream, [&] {
-    run_over(ranges, {.operation = Operation::multiply, .factor = max_norm, .squares = squares},
-             stream, [](std::byte* view, std::uint64_t) { return view; });
+    for (std::size_t arena = 0; arena < setup_.layout.arenas.size(); ++arena) {
+      const DType type = setup_.layout.arenas[arena].type;
+      collect(arena, left_out);
+      run({Operation::multiply, type, type, max_norm, nullptr, squares}, stream);
+    }
   });
 }
 

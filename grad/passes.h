@@ -20,12 +20,6 @@ namespace rondo::grad {
 
 struct Setup;
 
-// Whole gradients that lie back to back.
-struct GradientRange {
-  std::size_t arena = 0;
-  GradientPiece piece;
-};
-
 // All that reads and writes the memory of gradient buckets: zeroing, copying, converting, norms,
 // and the order of all this with the streams of the program. A pass is a list of pieces and one
 // kernel. In host memory streams are ignored, and a pass has been made when the call returns. On a
@@ -60,9 +54,9 @@ class Passes {
   using LeftOut = std::function<bool(std::size_t parameter)>;
   // Makes the bytes of a bucket that travel. left_out: this rank gives zeros. factor: of a wire
   // type. `save`: former contents of gradients that become zeros are saved, because they may have
-  // to be restored; not with a wire type, which overwrites none. There is room for them after
-  // make_room_to_save(). That allocates once, as much as the gradients have without a wire type.
-  // With f16 on the wire a finite element that is too large is refused (Setup::refuse_overflow()):
+  // to be restored; not with a wire type, which overwrites none. make_room_to_save() allocates for
+  // them what it has not yet, as much as the gradients have without a wire type.
+  // With f16 on the wire a finite element that is too large is refused :
   // in host memory by load(), on a GPU by complete() or begin_step() once the host knows of it.
   void make_room_to_save();
   void load(std::size_t bucket, const LeftOut& left_out, double factor, bool save);
@@ -80,13 +74,13 @@ class Passes {
   // gradients so far. No stream: this waits for it.
   void complete(std::optional<void*> stream);
 
-  // Between steps, ordered by the stream: adds up the squares of these gradients, which lie arena
-  // by arena. squares() returns the sum. It waits for the GPU once after each measure(), and throws
-  // Error(deadline_exceeded) if the GPU does not get there.
-  void measure(std::span<const GradientRange> ranges, void* stream);
+  // Between steps, ordered by the stream: adds up the squares of gradients, but those left out,
+  // which no rank has given. squares() returns the sum. It waits for the GPU once after each
+  // measure(), and throws Error(deadline_exceeded) if the GPU does not get there.
+  void measure(const LeftOut& left_out, void* stream);
   double squares();
-  // Multiplies gradients as clip_factor_of_squares() says, without a wait for the GPU.
-  void clip(double max_norm, std::span<const GradientRange> ranges, void* stream);
+  // Multiplies them as clip_factor_of_squares() says, without a wait for the GPU.
+  void clip(double max_norm, const LeftOut& left_out, void* stream);
 
   // Waits until nothing of a step is under way any more, at most this long. False: something is.
   bool settle(std::chrono::milliseconds time) noexcept { return !gpu_ || gpu_->settle(time); }
@@ -109,9 +103,8 @@ class Passes {
   void run(const Pass& pass, void* stream);  // of pieces_
   template <class Body>
   void in_order(void* stream, const Body& body);
-  // Makes a pass over whole gradients. to(view, count): where it writes for a range.
-  template <class To>
-  void run_over(std::span<const GradientRange> ranges, Pass pass, void* stream, const To& to);
+  // Makes pieces_ of whole gradients. Those that lie back to back are one.
+  void collect(std::size_t arena, const LeftOut& left_out);
   void fetch(device::StreamHandle stream);
   const Found& found() const noexcept {  // by the host
     return *reinterpret_cast<const Found*>(fetched_ ? fetched_->memory.data() : found_);

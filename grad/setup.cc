@@ -197,13 +197,6 @@ void Setup::refuse(const std::string& what) const {
               fmt::format("gradient buckets on rank {}: {}", communicator.rank(), what));
 }
 
-void Setup::refuse_overflow(std::size_t parameter) const {
-  refuse(fmt::format(
-      "the gradient of '{}' has a finite element above 65504, which f16 cannot hold: let gradients "
-      "travel as bf16 (GradientOptions::wire), or make the loss smaller by a scale",
-      parameters[parameter].name));
-}
-
 void Setup::check_index(std::string_view call, std::size_t parameter) const {
   if (parameter >= parameters.size())
     refuse(fmt::format("{}({}): there is no such parameter; the model has {}, numbered from 0",

@@ -47,8 +47,6 @@ struct Setup {
 
   // Throws Error(invalid_argument) with the name of this rank. Other ranks do not learn of it.
   [[noreturn]] void refuse(const std::string& what) const;
-  // Refuses a finite element of this parameter that is infinite as f16, as which it travels.
-  [[noreturn]] void refuse_overflow(std::size_t parameter) const;
   // Refuses a parameter that does not exist. `call` is the function that was given it.
   void check_index(std::string_view call, std::size_t parameter) const;
 

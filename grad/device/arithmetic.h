@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The arithmetic of one element of gradients, and the order in which squares are added. The
-// processor (host_kernels.cc) and GPUs (pieces.h, squares.h) use it, so both give the same bits.
+// processor (host_kernels.cc) and GPUs (kernels.h) use it, so both give the same bits.
 // Nothing here calls a function of the standard library but sqrt: a GPU has none.
 //
 // The order of squares depends on the place of an element in its range alone, so all ranks,

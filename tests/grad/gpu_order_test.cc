@@ -278,42 +278,29 @@ void expect_before_step(OnGpu& on, const FakeCuda& fake, Rank& rank, Call call) 
   expect(rank.is(rank.view(0), 5), "the call came after the step");
 }
 
-// The stream of zero() is not the one that finish() with a stream has joined.
-TEST_CASE("zero() comes after the step before, and before the next one", "[gpu]") {
+// clip(0) makes gradients zero too. The stream is not the one that finish() with a stream has
+// joined.
+TEST_CASE("zero() and clip() come after the step before, and before the next one", "[gpu]") {
+  const bool clips = GENERATE(false, true);
+  const auto call = [clips](GradientBuckets& buckets, void* stream) {
+    clips ? buckets.clip(0, OnStream{stream}) : buckets.zero(OnStream{stream});
+  };
   run_ordered("zero", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
     Rank rank(c, on, 8, {.wire = DType::bf16});
     for (int round = 0; round < 6; ++round) {
       rank.whole_step(1);
-      rank.buckets.zero(OnStream{rank.b.get()});
-      settle(on, rank.a);
+      call(rank.buckets, rank.b.get());
       settle(on, rank.b);
       for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not zero");
-    }
-    // Zeroing is late, and the step uses another stream.
-    Rank plain(c, on, 1);
-    expect_before_step(on, fake, plain,
-                       [&](void* stream) { plain.buckets.zero(OnStream{stream}); });
-  });
-}
-
-TEST_CASE("clip() comes after the step before, and before the next one", "[gpu]") {
-  run_ordered("clip", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
-    Rank rank(c, on, 8, {.wire = DType::bf16});
-    for (int round = 0; round < 6; ++round) {
-      rank.whole_step(1);
-      rank.buckets.clip(0, OnStream{rank.b.get()});
-      settle(on, rank.b);
-      for (std::size_t i = 0; i < 8; ++i) expect(rank.is(rank.view(i), 0), "it is not clipped");
       settle(on, rank.a);
     }
-    // Clipping is late, and the step uses another stream.
+    // The call is late, and the step uses another stream.
     Rank plain(c, on, 1);
     plain.whole_step(7);
-    expect_before_step(on, fake, plain,
-                       [&](void* stream) { plain.buckets.clip(0, OnStream{stream}); });
+    expect_before_step(on, fake, plain, [&](void* stream) { call(plain.buckets, stream); });
     fake.capture(plain.b.get(), true);
-    refused(Errc::unsupported, "clip(): the stream is",
-            [&] { plain.buckets.clip(1, OnStream{plain.b.get()}); });
+    refused(Errc::unsupported, clips ? "clip(): the stream is" : "zero(): the stream is",
+            [&] { call(plain.buckets, plain.b.get()); });
     fake.capture(plain.b.get(), false);
   });
 }
