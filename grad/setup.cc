@@ -126,9 +126,7 @@ std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& o
   const auto same = std::span(sums).last<agreement_elements>();
   put_agreement(same, base::hash_text(text));
   const Buffer buffer = buffer_of(std::span<double>(sums));
-  OpOptions operation;
-  operation.deadline = options.deadline;
-  operation.tag = "gradient options";
+  const OpOptions operation{.deadline = options.deadline, .tag = "gradient options"};
   communicator.all_reduce(buffer, buffer, ReduceOp::sum, operation).wait();
   if (!agreed(same, communicator.size()))
     throw_disagreement(communicator, "gradient buckets", text, Priority::bulk);

@@ -60,9 +60,7 @@ void throw_disagreement(Communicator& communicator, std::string_view subject, st
   std::vector<std::uint8_t> own(said_bytes);
   mine.copy(reinterpret_cast<char*>(own.data()), own.size());
   std::vector<std::uint8_t> all(size * said_bytes);
-  OpOptions options;
-  options.priority = priority;
-  options.tag = "who differs";
+  const OpOptions options{.priority = priority, .tag = "who differs"};
   communicator.all_gather(buffer_of(std::span(own)), buffer_of(std::span(all)), options).wait();
   std::map<std::string, std::vector<int>> said;
   for (std::size_t rank = 0; rank < size; ++rank) {

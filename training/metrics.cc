@@ -15,10 +15,8 @@ void reduce_metrics(Communicator& communicator, std::span<WeightedMean> metrics)
     values.push_back(nothing ? 0 : each.sum);
     values.push_back(each.weight);
   }
-  OpOptions options;
-  options.priority = Priority::urgent;
-  options.tag = "reduce_metrics";
   const Buffer buffer = buffer_of(std::span(values));
+  const OpOptions options{.priority = Priority::urgent, .tag = "reduce_metrics"};
   communicator.all_reduce(buffer, buffer, ReduceOp::sum, options).wait();
   for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i] = {values[2 * i], values[2 * i + 1]};
 }

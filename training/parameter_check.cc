@@ -34,11 +34,7 @@ struct Group {
   std::vector<int> ranks;
 };
 
-OpOptions options_of_check() {
-  OpOptions options;
-  options.tag = "check_parameters";
-  return options;
-}
+constexpr OpOptions of_check{.tag = "check_parameters"};
 
 std::uint64_t hash_of(const Bytes& bytes) {
   return base::hash_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -53,7 +49,7 @@ Verdict compare(Communicator& communicator, const Bytes& list, bool fine) {
   const std::uint64_t hash = hash_of(list);
   std::array<std::uint64_t, 3> words{hash, ~hash, fine ? 1u : 0u};
   const Buffer buffer{words.data(), words.size(), DType::u64};
-  communicator.all_reduce(buffer, buffer, ReduceOp::min, options_of_check()).wait();
+  communicator.all_reduce(buffer, buffer, ReduceOp::min, of_check).wait();
   return {words[0] == ~words[1], words[2] != 0};
 }
 
@@ -62,8 +58,7 @@ std::vector<Group> groups_of(Communicator& communicator, const Bytes& own) {
   std::array<std::uint64_t, 2> mine{hash_of(own), own.size()};
   std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(communicator.size()));
   communicator
-      .all_gather({mine.data(), mine.size(), DType::u64}, buffer_of(std::span(all)),
-                  options_of_check())
+      .all_gather({mine.data(), mine.size(), DType::u64}, buffer_of(std::span(all)), of_check)
       .wait();
   std::vector<Group> groups;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> known;
@@ -86,7 +81,7 @@ Bytes bytes_of(Communicator& communicator, const Group& group, const Bytes& own)
   Bytes bytes(static_cast<std::size_t>(group.bytes));
   if (root == communicator.rank()) bytes = own;
   const Buffer buffer{bytes.data(), bytes.size(), DType::u8};
-  communicator.broadcast(buffer, buffer, root, options_of_check()).wait();
+  communicator.broadcast(buffer, buffer, root, of_check).wait();
   return bytes;
 }
 

@@ -47,9 +47,7 @@ class PendingBroadcasts {
     }
   }
   void start(const Buffer& buffer, std::string_view tag) {
-    OpOptions options;
-    options.tag = tag;
-    works_.push_back(communicator_.broadcast(buffer, buffer, root_, options));
+    works_.push_back(communicator_.broadcast(buffer, buffer, root_, {.tag = tag}));
   }
   void wait() {
     for (Work& work : works_) work.wait();

@@ -22,15 +22,12 @@ bool UnevenInputs::next(bool have) {
   const bool again = have && said_no_;
   said_no_ = said_no_ || !have;
   std::array<double, 1 + agreement_elements> sums{have ? 1.0 : 0.0};
-  put_agreement(std::span<double, agreement_elements>(sums.data() + 1, agreement_elements),
-                2 * calls_ + (again ? 1 : 0));
-  OpOptions options;
-  options.priority = Priority::urgent;
-  options.tag = "uneven inputs";
+  const auto same = std::span(sums).last<agreement_elements>();
+  put_agreement(same, 2 * calls_ + (again ? 1 : 0));
+  const OpOptions options{.priority = Priority::urgent, .tag = "uneven inputs"};
   const Buffer buffer{sums.data(), sums.size(), DType::f64};
   communicator_->all_reduce(buffer, buffer, ReduceOp::sum, options).wait();
-  if (!agreed(std::span<const double, agreement_elements>(sums.data() + 1, agreement_elements),
-              communicator_->size())) {
+  if (!agreed(same, communicator_->size())) {
     const std::string mine =
         again ? fmt::format("is in call {} of next() with a batch, although it had none", calls_)
               : fmt::format("is in call {} of next()", calls_);
