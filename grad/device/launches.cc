@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "device/phases.h"
-#include "grad/device/image.h"
 #include "grad/device/kernels.h"
 
 namespace rondo::grad {

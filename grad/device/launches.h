@@ -10,6 +10,10 @@
 
 namespace rondo::grad {
 
+// The fat binary of the kernels (kernels.h lists them), for device::Module. Null in a build without
+// nvcc (-Dcuda). Thread-safe; the memory lives as long as the library.
+const void* device_image() noexcept;
+
 // The kernels of gradient buckets on one GPU, which the object keeps. Thread-safe.
 class BucketKernels {
  public:

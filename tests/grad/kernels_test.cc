@@ -12,8 +12,8 @@
 #include <rondo/convert.h>
 
 #include "catch.h"
-#include "grad/device/image.h"
 #include "grad/device/kernels.h"
+#include "grad/device/launches.h"
 #include "grad/gpu.h"
 #include "grad/host_kernels.h"
 #include "support/device_kernels.h"
