@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
+#include <cstdint>
 
 #include "python/core/element.h"
 #include "python/core/error.h"
@@ -11,6 +11,8 @@
 namespace rondo::python {
 
 namespace {
+
+using std::chrono::milliseconds;
 
 bool is(py::handle text, const char* name) {
   return PyUnicode_CompareWithASCIIString(text.ptr(), name) == 0;
@@ -45,25 +47,17 @@ void read_keyword(Call& call, py::handle name, py::handle value) {
   } else if (is(name, "dtype")) {
     call.dtype = dtype_from(value);
   } else if (is(name, "deadline")) {
-    call.options.deadline_ms = std::max<std::uint64_t>(milliseconds_from(value, "deadline"), 1);
-    call.has_options = true;
+    call.options.deadline = std::max(milliseconds_from(value, "deadline"), milliseconds{1});
   } else if (is(name, "urgent")) {
-    call.options.urgent = truth_of(value) ? 1 : 0;
-    call.has_options = true;
+    call.options.priority = truth_of(value) ? Priority::urgent : Priority::bulk;
   } else if (is(name, "unattended")) {
-    call.options.unattended = truth_of(value) ? 1 : 0;
-    call.has_options = true;
+    call.options.unattended = truth_of(value);
   } else if (is(name, "scale")) {
     call.options.scale = scale_of(value);
-    call.options.has_scale = 1;
-    call.has_options = true;
   } else if (is(name, "input_scale")) {
     call.options.input_scale = scale_of(value);
-    call.options.has_input_scale = 1;
-    call.has_options = true;
   } else if (is(name, "label")) {
     call.options.tag = text_of(value);
-    call.has_options = true;
   } else {
     throw py::type_error(py::str("operations have no argument {!r}; possible are: dtype, wait, "
                                  "deadline, urgent, scale, input_scale, label, unattended")
@@ -73,19 +67,17 @@ void read_keyword(Call& call, py::handle name, py::handle value) {
 
 }  // namespace
 
-std::uint64_t milliseconds_from(py::handle seconds, const char* what) {
+milliseconds milliseconds_from(py::handle seconds, const char* what) {
   const double value = PyFloat_AsDouble(seconds.ptr());
   const bool is_number = PyErr_Occurred() == nullptr;
   if (!is_number) PyErr_Clear();
   if (!is_number || !(value >= 0))
     refuse(py::str("{} is {!r}: give seconds, 0 or more").format(what, seconds));
-  return static_cast<std::uint64_t>(std::ceil(std::min(value * 1e3, 1e12)));
+  return milliseconds{static_cast<std::int64_t>(std::ceil(std::min(value * 1e3, 1e12)))};
 }
 
 Call call_from(const py::dict& keywords) {
   Call call;
-  if (PyDict_GET_SIZE(keywords.ptr()) == 0) return call;
-  call.options.bytes = sizeof(rondo_call);
   for (const auto& [name, value] : keywords) read_keyword(call, name, value);
   return call;
 }

@@ -1,210 +1,202 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "python/core/connect.h"
-
 #include <pybind11/stl.h>
-#include <unistd.h>
+#include <rondo/store.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <deque>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <variant>
+#include <vector>
 
 #include "python/core/call.h"
-#include "python/core/store.h"
+#include "python/core/error.h"
+#include "python/core/module.h"
 
 namespace rondo::python {
 
 namespace {
 
-struct Text {
+using std::chrono::milliseconds;
+
+using Text = std::string Options::*;
+using List = std::vector<std::string> Options::*;
+using Number = int Options::*;
+using Bytes = std::size_t Options::*;
+using OnOff = Switch Options::*;
+using MaybeOnOff = std::optional<bool> Options::*;
+using Time = milliseconds Options::*;
+
+struct Row {
   std::string_view name;
-  const char* rondo_options::*field;
+  std::variant<Text, List, Number, Bytes, OnOff, MaybeOnOff, Time> field;
 };
-constexpr Text texts[] = {{"rendezvous", &rondo_options::rendezvous},
-                          {"secret", &rondo_options::secret},
-                          {"transports", &rondo_options::transports},
-                          {"interfaces", &rondo_options::interfaces},
-                          {"algorithm", &rondo_options::algorithm},
-                          {"host", &rondo_options::host},
-                          {"constants", &rondo_options::constants},
-                          {"integrity", &rondo_options::integrity},
-                          {"wait", &rondo_options::wait},
-                          {"metrics", &rondo_options::metrics},
-                          {"metrics_labels", &rondo_options::metrics_labels}};
+const Row rows[] = {{"rank", &Options::rank},
+                    {"size", &Options::size},
+                    {"rendezvous", &Options::rendezvous},
+                    {"secret", &Options::secret},
+                    {"connect_deadline", &Options::connect_deadline},
+                    {"deadline", &Options::deadline},
+                    {"transports", &Options::transports},
+                    {"interfaces", &Options::interfaces},
+                    {"connections", &Options::connections},
+                    {"host", &Options::host},
+                    {"ranks_on_host", &Options::ranks_on_host},
+                    {"wait", &Options::wait},
+                    {"reproducible", &Options::reproducible},
+                    {"checksum", &Options::checksum},
+                    {"integrity", &Options::integrity},
+                    {"algorithm", &Options::algorithm},
+                    {"constants", &Options::constants},
+                    {"measure", &Options::measure},
+                    {"segment_bytes", &Options::segment_bytes},
+                    {"depth", &Options::depth},
+                    {"staging_bytes", &Options::staging_bytes},
+                    {"metrics", &Options::metrics},
+                    {"metrics_period", &Options::metrics_period},
+                    {"metrics_labels", &Options::metrics_labels}};
 
-struct Number {
-  std::string_view name;
-  int rondo_options::*field;
-  int least;
-};
-constexpr Number numbers[] = {{"rank", &rondo_options::rank, 0},
-                              {"size", &rondo_options::size, 1},
-                              {"connections", &rondo_options::connections, 1},
-                              {"depth", &rondo_options::depth, 1},
-                              {"ranks_on_host", &rondo_options::ranks_on_host, 1}};
+// The value of one option, as its field has it.
+struct Value {
+  std::string name;
+  py::handle value;
 
-struct Flag {
-  std::string_view name;
-  int rondo_options::*field;
-};
-constexpr Flag flags[] = {{"reproducible", &rondo_options::reproducible},
-                          {"checksum", &rondo_options::checksum},
-                          {"measure", &rondo_options::measure}};
-
-struct Bytes {
-  std::string_view name;
-  std::size_t rondo_options::*field;
-};
-constexpr Bytes sizes[] = {{"segment_bytes", &rondo_options::segment_bytes},
-                           {"staging_bytes", &rondo_options::staging_bytes}};
-
-struct Seconds {
-  std::string_view name;
-  std::uint64_t rondo_options::*field;
-};
-constexpr Seconds times[] = {{"connect_deadline", &rondo_options::connect_deadline_ms},
-                             {"deadline", &rondo_options::deadline_ms},
-                             {"metrics_period", &rondo_options::metrics_period_ms}};
-
-template <class Row, std::size_t count>
-const Row* find(const Row (&table)[count], std::string_view name) {
-  const auto found = std::find_if(std::begin(table), std::end(table),
-                                  [&](const Row& row) { return row.name == name; });
-  return found != std::end(table) ? found : nullptr;
-}
-
-[[noreturn]] void refuse_value(std::string_view name, py::handle value, const std::string& wanted) {
-  refuse(py::str("connect: {} is {!r}: give {}").format(std::string(name), value, wanted));
-}
-
-long integer_from(std::string_view name, py::handle value, long least, long most) {
-  const long number = PyLong_Check(value.ptr()) ? PyLong_AsLong(value.ptr()) : -1;
-  if (PyErr_Occurred() != nullptr) PyErr_Clear();
-  if (number < least || number > most)
-    refuse_value(name, value,
-                 "an integer from " + std::to_string(least) + " to " + std::to_string(most));
-  return number;
-}
-
-// Runs Python's handlers of signals, which Python does on its main thread only. An error that one
-// raises stays set until connect() or split() has ended.
-int handler_raises(void*) {
-  if (::gettid() != ::getpid()) return 0;
-  const py::gil_scoped_acquire locked;
-  return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0 ? 1 : 0;
-}
-
-// Text, or for lists of names their text joined by commas.
-std::string text_from(std::string_view name, py::handle value) {
-  if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
-  if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value))
-    refuse_value(name, value, "text, or for transports and interfaces a list of texts");
-  return py::cast<std::string>(py::str(",").attr("join")(value));
-}
-
-// The options for C, with the texts that they point to.
-class Options {
- public:
-  Options() { check(Outcome::of(rondo_options_init(&options_))); }
-
-  void set(std::string_view name, py::handle value) {
-    if (const Text* const text = find(texts, name)) {
-      options_.*text->field = texts_.emplace_back(text_from(name, value)).c_str();
-    } else if (const Number* const number = find(numbers, name)) {
-      options_.*number->field = static_cast<int>(
-          integer_from(name, value, number->least, std::numeric_limits<int>::max()));
-    } else if (const Flag* const flag = find(flags, name)) {
-      options_.*flag->field = py::cast<bool>(value) ? 1 : 0;
-    } else if (const Bytes* const bytes = find(sizes, name)) {
-      options_.*bytes->field =
-          static_cast<std::size_t>(integer_from(name, value, 1, std::numeric_limits<long>::max()));
-    } else if (const Seconds* const time = find(times, name)) {
-      options_.*time->field =
-          std::max<std::uint64_t>(milliseconds_from(value, std::string(name).c_str()), 1);
-    } else if (name == "ports") {
-      set_ports(value);
-    } else if (name == "plan_constants") {
-      set_constants(value);
-    } else if (name == "store") {
-      store_.emplace(py::reinterpret_borrow<py::object>(value));
-    } else {
-      throw py::type_error("connect() has no option '" + std::string(name) + "'");
-    }
+  [[noreturn]] void refuse_it(const std::string& wanted) const {
+    refuse(py::str("connect: {} is {!r}: give {}").format(name, value, wanted));
+  }
+  long integer(py::handle number, long least, long most) const {
+    const long is = PyLong_Check(number.ptr()) ? PyLong_AsLong(number.ptr()) : -1;
+    if (PyErr_Occurred() != nullptr) PyErr_Clear();
+    if (is < least || is > most)
+      Value{name, number}.refuse_it("an integer from " + std::to_string(least) + " to " +
+                                    std::to_string(most));
+    return is;
+  }
+  // Text, or for lists of names their text joined by commas.
+  std::string text() const {
+    if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
+    if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value))
+      refuse_it("text, or for transports and interfaces a list of texts");
+    return py::cast<std::string>(py::str(",").attr("join")(value));
   }
 
-  const rondo_options& for_c() {
-    options_.interrupted = &handler_raises;
-    if (store_) {
-      c_store_ = store_->for_c();
-      options_.store = &c_store_;
-    }
-    return options_;
+  void put(std::string& field) const { field = text(); }
+  void put(std::vector<std::string>& field) const {
+    for (const py::handle item : py::str(text()).attr("split")(","))
+      if (py::len(item) != 0) field.push_back(py::cast<std::string>(item));
   }
-  py::error_already_set* store_failure() { return store_ ? store_->failure() : nullptr; }
-
- private:
-  void set_ports(py::handle value) {
+  void put(int& field) const {
+    field =
+        static_cast<int>(integer(value, name == "rank" ? 0 : 1, std::numeric_limits<int>::max()));
+  }
+  void put(std::size_t& field) const {
+    field = static_cast<std::size_t>(integer(value, 1, std::numeric_limits<long>::max()));
+  }
+  void put(Switch& field) const { field = py::cast<bool>(value); }
+  void put(std::optional<bool>& field) const { field = py::cast<bool>(value); }
+  void put(milliseconds& field) const {
+    field = std::max(milliseconds_from(value, name.c_str()), milliseconds{1});
+  }
+  void put_ports(Options& options) const {
     if (!py::isinstance<py::sequence>(value) || py::len(value) != 2)
-      refuse_value("ports", value, "the first and the last port");
+      refuse_it("the first and the last port");
     const auto both = py::reinterpret_borrow<py::sequence>(value);
-    const auto port = [&](std::size_t i) {
-      return static_cast<std::uint16_t>(integer_from("ports", both[i], 1, 65535));
-    };
-    options_.port_first = port(0);
-    options_.port_last = port(1);
+    options.port_first = static_cast<std::uint16_t>(integer(both[0], 1, 65535));
+    options.port_last = static_cast<std::uint16_t>(integer(both[1], 1, 65535));
   }
-
   // As rondo.PlanConstants: a tuple of two links and a number, a link of three numbers.
-  void set_constants(py::handle value) {
+  void put_constants(Options& options) const {
     using Link = std::tuple<double, double, double>;
     try {
       const auto [host, network, reduce] = py::cast<std::tuple<Link, Link, double>>(value);
       const auto link = [](const Link& costs) {
-        return rondo_link_costs{std::get<0>(costs), std::get<1>(costs), std::get<2>(costs)};
+        return PlanLinkCosts{std::get<0>(costs), std::get<1>(costs), std::get<2>(costs)};
       };
-      constants_ = {sizeof(constants_), link(host), link(network), reduce};
+      options.plan_constants = {link(host), link(network), reduce};
     } catch (const py::cast_error&) {
-      refuse_value("plan_constants", value, "a rondo.PlanConstants");
+      refuse_it("a rondo.PlanConstants");
     }
-    options_.plan_constants = &constants_;
+  }
+};
+
+// A store of the program (rondo.Store in Python). Rondo calls it on the thread that connects,
+// without Python's lock.
+class PythonStore final : public Store {
+ public:
+  explicit PythonStore(py::handle store) : store_(store) {}
+
+  void put(std::string_view key, std::string_view value) override {
+    guarded("refused to put", key, [&] { store_.attr("put")(key, value); });
+  }
+  std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override {
+    const std::chrono::duration<double> left = deadline - std::chrono::steady_clock::now();
+    std::string text;
+    guarded("could not get", key, [&] {  // text or bytes
+      text = py::cast<std::string>(store_.attr("get")(key, std::max(left.count(), 0.0)));
+    });
+    return text;
+  }
+  // The first exception of the store other than TimeoutError.
+  py::error_already_set* failure() { return failure_ ? &*failure_ : nullptr; }
+
+ private:
+  template <class Function>
+  void guarded(const char* what, std::string_view key, const Function& function) {
+    const py::gil_scoped_acquire locked;
+    try {
+      return function();
+    } catch (py::error_already_set& error) {
+      if (error.matches(PyExc_TimeoutError))
+        throw Error(Errc::deadline_exceeded,
+                    "the program's store has no '" + std::string(key) + "'");
+      if (!failure_) failure_.emplace(error);
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      failure_.emplace();
+    }
+    throw Error(Errc::rendezvous, std::string("the program's store ") + what + " '" +
+                                      std::string(key) + "': it returned -1");
   }
 
-  rondo_options options_{};
-  rondo_constants constants_{};
-  std::deque<std::string> texts_{};
-  std::optional<PythonStore> store_{};
-  rondo_store c_store_{};
+  py::handle store_;
+  std::optional<py::error_already_set> failure_{};
 };
 
 }  // namespace
 
 std::shared_ptr<Session> connect(const py::dict& given) {
   Options options;
-  for (const auto& [name, value] : given)
-    if (!value.is_none()) options.set(py::cast<std::string_view>(name), value);
-  rondo_communicator* communicator = nullptr;
-  Outcome outcome;
-  {
-    const rondo_options& for_c = options.for_c();
-    const Unlocked unlocked;
-    outcome = Outcome::of(rondo_connect(&for_c, &communicator));
+  options.interrupted = handler_raises;
+  std::optional<PythonStore> store;
+  for (const auto& [name, handle] : given) {
+    if (handle.is_none()) continue;
+    const Value value{py::cast<std::string>(name), handle};
+    const auto row = std::ranges::find(rows, value.name, &Row::name);
+    if (row != std::end(rows))
+      std::visit([&](const auto& field) { value.put(options.*field); }, row->field);
+    else if (value.name == "ports")
+      value.put_ports(options);
+    else if (value.name == "plan_constants")
+      value.put_constants(options);
+    else if (value.name == "store")
+      options.store = &store.emplace(handle);
+    else
+      throw py::type_error("connect() has no option '" + value.name + "'");
   }
-  if (PyErr_Occurred() != nullptr) {
-    rondo_destroy(communicator);
-    throw py::error_already_set();
-  }
-  if (!outcome.failed()) return std::make_shared<Session>(communicator);
-  if (py::error_already_set* const cause = options.store_failure()) {
+  try {
+    return open(interruptible([&] {
+      const Unlocked unlocked;
+      return Communicator::connect(options);
+    }));
+  } catch (const Error& error) {
+    py::error_already_set* const cause = store ? store->failure() : nullptr;
+    if (cause == nullptr) throw;
     if (!cause->matches(PyExc_Exception)) throw *cause;  // KeyboardInterrupt and the like
-    const py::object exception = exception_of(outcome);
-    py::raise_from(*cause, py::type::of(exception).ptr(), outcome.message.c_str());
+    py::raise_from(*cause, py::type::of(exception_of(error)).ptr(), error.what());
     throw py::error_already_set();
   }
-  raise(outcome);
 }
 
 }  // namespace rondo::python

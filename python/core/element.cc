@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/core/element.h"
 
-#include <array>
 #include <bit>
-#include <span>
 #include <string>
-
-#include <rondo/types.h>
 
 #include "python/core/error.h"
 
@@ -14,29 +10,22 @@ namespace rondo::python {
 
 namespace {
 
-constexpr std::array dtype_names = {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64",
-                                    "u64", "i32", "u32", "i8",   "u8",     "u16",    "i16"};
-static_assert(dtype_names.size() == RONDO_I16 + 1);
-constexpr std::array op_names = {"sum", "mean",    "product", "min",
-                                 "max", "bit_and", "bit_or",  "bit_xor"};
-static_assert(op_names.size() == RONDO_BIT_XOR + 1);
-constexpr std::array collective_names = {
-    "all_reduce",       "reduce",       "broadcast", "all_gather", "reduce_scatter",
-    "barrier",          "gather",       "scatter",   "all_to_all", "all_gather_v",
-    "reduce_scatter_v", "all_to_all_v", "send",      "receive"};
-static_assert(collective_names.size() == RONDO_RECEIVE + 1);
-
-int index_of(py::handle object, std::span<const char* const> names, const char* what) {
+// The member of an enum whose members are numbered from 0, by its number or its name.
+template <class Enum>
+Enum member_from(py::handle object, int count, const char* what) {
   if (PyLong_Check(object.ptr())) {
     const long value = PyLong_AsLong(object.ptr());
-    if (value >= 0 && value < static_cast<long>(names.size())) return static_cast<int>(value);
+    if (value >= 0 && value < count) return static_cast<Enum>(value);
     PyErr_Clear();
-  } else if (PyUnicode_Check(object.ptr())) {
-    for (std::size_t i = 0; i < names.size(); ++i)
-      if (PyUnicode_CompareWithASCIIString(object.ptr(), names[i]) == 0) return static_cast<int>(i);
   }
+  const bool is_text = PyUnicode_Check(object.ptr());
+  const auto text = is_text ? py::cast<std::string_view>(object) : std::string_view();
   std::string possible;
-  for (const char* name : names) possible += (possible.empty() ? "" : ", ") + std::string(name);
+  for (int i = 0; i < count; ++i) {
+    const std::string_view name = name_of(static_cast<Enum>(i));
+    if (is_text && name == text) return static_cast<Enum>(i);
+    possible.append(i == 0 ? "" : ", ").append(name);
+  }
   refuse(py::str("{!r} is no {}; possible are: {}").format(object, what, possible));
 }
 
@@ -59,15 +48,15 @@ std::string type_name(py::handle object) {
 Element integer(std::size_t item_bytes, bool is_signed) {
   switch (item_bytes) {
     case 1:
-      return {is_signed ? RONDO_I8 : RONDO_U8, 1, Element::Kind::number};
+      return {is_signed ? DType::i8 : DType::u8, 1, Element::Kind::number};
     case 2:
-      return {is_signed ? RONDO_I16 : RONDO_U16, 1, Element::Kind::number};
+      return {is_signed ? DType::i16 : DType::u16, 1, Element::Kind::number};
     case 4:
-      return {is_signed ? RONDO_I32 : RONDO_U32, 1, Element::Kind::number};
+      return {is_signed ? DType::i32 : DType::u32, 1, Element::Kind::number};
     case 8:
-      return {is_signed ? RONDO_I64 : RONDO_U64, 1, Element::Kind::number};
+      return {is_signed ? DType::i64 : DType::u64, 1, Element::Kind::number};
     default:
-      return {RONDO_U8, item_bytes, Element::Kind::opaque};
+      return {DType::u8, item_bytes, Element::Kind::opaque};
   }
 }
 
@@ -78,21 +67,21 @@ Element element_of(const char* format, std::size_t item_bytes) {
   static_assert(std::endian::native == std::endian::little);
   if (!code.empty() && (code.front() == '@' || code.front() == '=' || code.front() == '<'))
     code.remove_prefix(1);
-  if (code == "f" && item_bytes == 4) return {RONDO_F32, 1, Element::Kind::number};
-  if (code == "d" && item_bytes == 8) return {RONDO_F64, 1, Element::Kind::number};
-  if (code == "e" && item_bytes == 2) return {RONDO_F16, 1, Element::Kind::number};
-  if (code == "Zf" && item_bytes == 8) return {RONDO_F32, 2, Element::Kind::complex};
-  if (code == "Zd" && item_bytes == 16) return {RONDO_F64, 2, Element::Kind::complex};
-  if (code == "?" && item_bytes == 1) return {RONDO_U8, 1, Element::Kind::boolean};
+  if (code == "f" && item_bytes == 4) return {DType::f32, 1, Element::Kind::number};
+  if (code == "d" && item_bytes == 8) return {DType::f64, 1, Element::Kind::number};
+  if (code == "e" && item_bytes == 2) return {DType::f16, 1, Element::Kind::number};
+  if (code == "Zf" && item_bytes == 8) return {DType::f32, 2, Element::Kind::complex};
+  if (code == "Zd" && item_bytes == 16) return {DType::f64, 2, Element::Kind::complex};
+  if (code == "?" && item_bytes == 1) return {DType::u8, 1, Element::Kind::boolean};
   if (code.size() == 1 && std::string_view("bhilqn").find(code[0]) != std::string_view::npos)
     return integer(item_bytes, true);
   if (code.size() == 1 && std::string_view("BHILQNc").find(code[0]) != std::string_view::npos)
     return integer(item_bytes, false);
-  return {RONDO_U8, item_bytes, Element::Kind::opaque};
+  return {DType::u8, item_bytes, Element::Kind::opaque};
 }
 
-std::string_view why_not_reduced(const Element& element, rondo_op op) {
-  const bool adds = op == RONDO_SUM || op == RONDO_MEAN;
+std::string_view why_not_reduced(const Element& element, ReduceOp op) {
+  const bool adds = op == ReduceOp::sum || op == ReduceOp::mean;
   switch (element.kind) {
     case Element::Kind::number:
       return {};
@@ -108,15 +97,15 @@ std::string_view why_not_reduced(const Element& element, rondo_op op) {
   return "elements of this format can be moved, not reduced: convert them, or say dtype=";
 }
 
-rondo_dtype dtype_from(py::handle object) {
-  if (const auto type = parse_dtype(type_name(object))) return static_cast<rondo_dtype>(*type);
-  return static_cast<rondo_dtype>(index_of(object, dtype_names, "element type"));
+DType dtype_from(py::handle object) {
+  if (const auto type = parse_dtype(type_name(object))) return *type;
+  return member_from<DType>(object, dtype_count, "element type");
 }
-rondo_op op_from(py::handle object) {
-  return static_cast<rondo_op>(index_of(object, op_names, "reduction"));
+ReduceOp op_from(py::handle object) {
+  return member_from<ReduceOp>(object, reduce_op_count, "reduction");
 }
-rondo_collective collective_from(py::handle object) {
-  return static_cast<rondo_collective>(index_of(object, collective_names, "operation"));
+Collective collective_from(py::handle object) {
+  return member_from<Collective>(object, collective_count, "operation");
 }
 
 }  // namespace rondo::python

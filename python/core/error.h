@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
+#include <rondo/error.h>
 
-#include <rondo/c.h>
+#include <string>
 
 #include "python/core/gil.h"
 
 namespace rondo::python {
 
-// How a call of the C API ended. The text is copied at once: the next failure on this thread
-// replaces it.
-struct Outcome {
-  rondo_status status = RONDO_OK;
-  std::string message{};
-
-  static Outcome of(rondo_status status) {
-    return status == RONDO_OK ? Outcome{} : Outcome{status, rondo_message()};
-  }
-  bool failed() const noexcept { return status != RONDO_OK; }
-};
-
 // Makes the exception object for a failure: an instance of the class in rondo/_errors.py.
-py::object exception_of(const Outcome& outcome);
-// Throws that exception into Python. Both need Python's lock.
-[[noreturn]] void raise(const Outcome& outcome);
-// Raises unless the outcome is a success.
-inline void check(const Outcome& outcome) {
-  if (outcome.failed()) raise(outcome);
+inline py::object exception_of(const Error& error) {
+  const bool ours = error.code().category() == error_category();
+  return py::module_::import("rondo._errors")
+      .attr("exception_of")(ours ? error.code().value() : static_cast<int>(Errc::system),
+                            error.what());
 }
+
 // Raises InvalidArgumentError.
-[[noreturn]] void refuse(const std::string& message);
+[[noreturn]] inline void refuse(const std::string& message) {
+  throw Error(Errc::invalid_argument, message);
+}
 
 }  // namespace rondo::python

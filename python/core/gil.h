@@ -15,10 +15,13 @@ namespace py = pybind11;
 // later Pythons.
 class Unlocked {
  public:
-  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked() : Unlocked(true) {}
+  // For functions that are called with and without the lock. locked: whether this thread has it.
+  explicit Unlocked(bool locked) : state_(locked ? PyEval_SaveThread() : nullptr) {}
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
   ~Unlocked() {
+    if (state_ == nullptr) return;
     try {
       PyEval_RestoreThread(state_);
     } catch (abi::__forced_unwind&) {

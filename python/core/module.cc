@@ -1,105 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rondo._core: Rondo's C API for Python, and the sampler. Users see rondo/_communicator.py and
-// rondo/torch, which document it.
+// rondo._core: Rondo for Python. Users see rondo/_communicator.py and rondo/torch, which document
+// it.
+#include "python/core/module.h"
+
 #include <pybind11/stl.h>
 #include <rondo/c.h>
+#include <rondo/version.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <memory>
-#include <mutex>
+#include <new>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "python/core/call.h"
-#include "python/core/connect.h"
-#include "python/core/memory.h"
-#include "python/core/operations.h"
-#include "python/core/sampler.h"
+#include "python/core/element.h"
+#include "python/core/error.h"
+#include "python/core/view.h"
 #include "python/core/work.h"
 
 namespace rondo::python {
 
+// The memory of its operations goes with it.
+std::shared_ptr<Session> open(Communicator communicator) {
+  auto* const session = new Session(std::move(communicator), "the communicator is closed");
+  return Opened<Session>::add({session, [](Session* last) {
+                                 {
+                                   const Unlocked unlocked(!last->has_closed());
+                                   delete last;
+                                 }
+                                 settle_kept();
+                               }});
+}
+
 namespace {
 
-using Shared = const std::shared_ptr<Session>&;
+void close(Session& session) {
+  {
+    const Unlocked unlocked;
+    session.close("another thread closed the communicator");
+  }
+  settle_kept();
+}
 
-// Text that the C API writes.
-template <class Write>
-std::string text_of(Session& session, const Write& write) {
-  std::array<char, 4096> text{};
-  check(call_inside(session,
-                    [&](rondo_communicator* c) { return write(c, text.data(), text.size()); }));
-  return text.data();
+// Returns function(communicator), without Python's lock.
+template <class Function>
+auto ask(Session& session, const Function& function) {
+  const Unlocked unlocked;
+  return session.use(function);
 }
 
 std::string describe(Session& session, py::handle operation, std::size_t count, py::handle type) {
-  const rondo_collective what = collective_from(operation);
-  const rondo_dtype of = dtype_from(type);
-  return text_of(session, [=](auto* c, char* text, std::size_t capacity) {
-    return rondo_describe(c, what, count, of, text, capacity);
+  return ask(session, [=, what = collective_from(operation), of = dtype_from(type)](auto& c) {
+    return c.describe(what, count, of);
   });
 }
 
 std::string algorithm(Session& session, py::handle operation, std::size_t count, py::handle type) {
-  const rondo_collective what = collective_from(operation);
-  const rondo_dtype of = dtype_from(type);
-  return text_of(session, [=](auto* c, char* text, std::size_t capacity) {
-    return rondo_algorithm(c, what, count, of, text, capacity);
+  return ask(session, [=, what = collective_from(operation), of = dtype_from(type)](auto& c) {
+    return c.algorithm(what, count, of);
   });
 }
 
 std::string describe_peer(Session& session, int peer) {
-  return text_of(session, [=](auto* c, char* text, std::size_t capacity) {
-    return rondo_describe_peer(c, peer, text, capacity);
-  });
+  return ask(session, [=](auto& c) { return c.describe_peer(peer); });
 }
 
 std::string address(Session& session) {
-  return text_of(session, [](auto* c, char* text, std::size_t capacity) {
-    return rondo_address(c, text, capacity);
-  });
+  return ask(session, [](auto& c) { return c.address(); });
 }
 
 std::vector<int> local_ranks(Session& session) {
-  if (session.is_closed()) refuse_closed();
-  std::vector<int> ranks(static_cast<std::size_t>(rondo_size(session.get())));
-  std::size_t count = 0;
-  check(call_inside(session, [&](rondo_communicator* c) {
-    return rondo_local_ranks(c, ranks.data(), ranks.size(), &count);
-  }));
-  ranks.resize(count);
-  return ranks;
+  return ask(session, [](auto& c) {
+    const auto ranks = c.local_ranks();
+    return std::vector<int>(ranks.begin(), ranks.end());
+  });
 }
 
 // In the order of rondo.Statistics: times in seconds, and pairs of calls and seconds by rank.
 py::tuple statistics(Session& session) {
-  rondo_statistics s{};
-  s.bytes = sizeof(s);
-  check(call_inside(session, [&](rondo_communicator* c) { return rondo_get_statistics(c, &s); }));
-  std::vector<rondo_late_rank> late(static_cast<std::size_t>(rondo_size(session.get())));
-  check(call_inside(session, [&](rondo_communicator* c) {
-    return rondo_get_late_ranks(c, late.data(), late.size());
-  }));
-  const auto seconds = [](std::uint64_t time) { return static_cast<double>(time) / 1e9; };
+  const Statistics s = ask(session, [](auto& c) { return c.statistics(); });
+  const auto seconds = [](std::chrono::duration<double> time) { return time.count(); };
+  const auto waited = [&](WaitCause cause) {
+    return seconds(s.waited[static_cast<std::size_t>(cause)]);
+  };
   py::list late_ranks;
-  for (const rondo_late_rank& one : late)
-    late_ranks.append(py::make_tuple(one.calls, seconds(one.waited_ns)));
+  for (const LateRank& one : s.late_ranks)
+    late_ranks.append(py::make_tuple(one.calls, seconds(one.waited)));
   return py::make_tuple(s.operations, s.frames_sent, s.frames_received, s.bytes_sent,
                         s.bytes_received, s.staging_bytes, s.failures, s.segments_sent,
-                        s.segments_resent, seconds(s.waited_ranks_ns),
-                        seconds(s.waited_transfer_ns), seconds(s.waited_gpu_ns),
-                        seconds(s.waited_messages_ns), late_ranks);
+                        s.segments_resent, waited(WaitCause::ranks), waited(WaitCause::transfer),
+                        waited(WaitCause::gpu), waited(WaitCause::messages), late_ranks);
 }
 
 // In the order of rondo.PlanConstants.
 py::tuple constants(Session& session) {
-  rondo_constants c{};
-  c.bytes = sizeof(c);
-  check(call_inside(session, [&](rondo_communicator* of) { return rondo_get_constants(of, &c); }));
-  const auto link = [](const rondo_link_costs& costs) {
+  const PlanConstants c = ask(session, [](auto& of) { return of.constants(); });
+  const auto link = [](const PlanLinkCosts& costs) {
     return py::make_tuple(costs.latency_s, costs.seconds_per_byte, costs.frame_s);
   };
   return py::make_tuple(link(c.host), link(c.network), c.reduce_seconds_per_byte);
@@ -107,32 +107,18 @@ py::tuple constants(Session& session) {
 
 // Null where this rank is in no part. It has a place in the order of bulk operations.
 std::shared_ptr<Session> split(Session& session, int color, int key) {
-  rondo_communicator* part = nullptr;
-  const Outcome outcome = call_inside(session, [&](rondo_communicator* c) {
-    std::unique_lock lock(session.starting(Lane::bulk), std::defer_lock);
-    if (!session.in_child()) lock.lock();
-    return rondo_split(c, color, key, &part);
+  auto part = interruptible([&] {
+    const Unlocked unlocked;
+    return session.start(Lane::bulk, [=](Communicator& c) { return c.split(color, key); });
   });
-  if (PyErr_Occurred() != nullptr) {  // of a handler of a signal
-    rondo_destroy(part);
-    throw py::error_already_set();
-  }
-  check(outcome);
-  return part != nullptr ? std::make_shared<Session>(part) : nullptr;
-}
-
-// Nothing where the communicator is closed: abort is for a program that is giving up.
-void abort_all(Session& session, const std::string& text) {
-  const Unlocked unlocked;
-  const Session::Inside inside(session);
-  if (inside.is_open()) rondo_abort_text(session.get(), RONDO_ABORTED, text.c_str());
+  return part ? open(std::move(*part)) : nullptr;
 }
 
 void define_communicator(py::module_& module) {
-  Communicator communicator(module, "Communicator");
-  communicator.def("close", &Session::close)
+  py::class_<Session, std::shared_ptr<Session>> communicator(module, "Communicator");
+  communicator.def("close", &close)
       .def_property_readonly("closed", &Session::is_closed)
-      .def("abort", &abort_all)
+      .def("abort", &Session::abort, py::call_guard<Unlocked>())
       .def("split", &split)
       .def("describe", &describe)
       .def("algorithm", &algorithm)
@@ -141,16 +127,14 @@ void define_communicator(py::module_& module) {
       .def("local_ranks", &local_ranks)
       .def("statistics", &statistics)
       .def("constants", &constants)
-      .def("rank",
-           [](Session& s) { return s.is_closed() ? refuse_closed(), 0 : rondo_rank(s.get()); })
-      .def("size",
-           [](Session& s) { return s.is_closed() ? refuse_closed(), 0 : rondo_size(s.get()); });
+      .def("rank", &Session::rank)
+      .def("size", &Session::size);
   define_operations(communicator);
 }
 
 bool wait(Work& work, py::handle timeout) {
   if (timeout.is_none()) return work.wait({});
-  return work.wait(std::chrono::milliseconds{milliseconds_from(timeout, "timeout")});
+  return work.wait(milliseconds_from(timeout, "timeout"));
 }
 
 py::object await(const py::object& work) {
@@ -183,22 +167,68 @@ void define_work(py::module_& module) {
                              "and after a success.");
 }
 
+// Memory of Communicator.allocate(), as a writable buffer of bytes. It may outlive its
+// communicator.
+struct Allocated {
+  // A buffer of Python needs an address even if it is empty.
+  Allocated(Session& session, std::size_t most)
+      : bytes(most),
+        memory(ask(session, [&](auto& c) { return c.allocate(std::max<std::size_t>(most, 1)); })) {}
+  std::size_t bytes;
+  Memory memory;
+};
+
+// Memory of a Python object that the transports know until close().
+struct Registered {
+  Registered(Session& session, py::handle object)
+      : view(object, "register", "data", Access::write, DType::u8),
+        known(ask(session, [&](auto& c) {
+          return c.register_memory(view.buffer().data, view.buffer().count);
+        })) {}
+  void close() {
+    known = {};
+    const View last = std::move(view);
+  }
+  View view;  // the registration ends before it does
+  Registration known;
+};
+
 void define_memory(py::module_& module) {
-  py::class_<Memory>(module, "Memory", py::buffer_protocol(),
-                     "Memory from Communicator.allocate(), as a writable buffer of bytes.")
-      .def_buffer([](Memory& memory) {
-        return py::buffer_info(static_cast<unsigned char*>(memory.data()),
-                               static_cast<py::ssize_t>(memory.bytes()));
+  py::class_<Allocated>(module, "Memory", py::buffer_protocol(),
+                        "Memory from Communicator.allocate(), as a writable buffer of bytes.")
+      .def_buffer([](Allocated& one) {
+        return py::buffer_info(static_cast<unsigned char*>(one.memory.data()),
+                               static_cast<py::ssize_t>(one.bytes));
       })
       .def(py::init<Session&, std::size_t>())
-      .def("__len__", &Memory::bytes);
-  py::class_<Registration>(module, "Registration",
-                           "Memory that the transports know, from Communicator.register().")
+      .def("__len__", [](const Allocated& one) { return one.bytes; });
+  py::class_<Registered>(module, "Registration",
+                         "Memory that the transports know, from Communicator.register().")
       .def(py::init<Session&, py::handle>())
-      .def("close", &Registration::close,
+      .def("close", &Registered::close,
            "Ends the registration, once. No operation may use the memory meanwhile.")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](Registration& self, const py::args&) { self.close(); });
+      .def("__exit__", [](Registered& self, const py::args&) { self.close(); });
+}
+
+void close_all() {
+  for (const auto& session : Opened<Session>::all()) close(*session);
+}
+
+void raise_error(std::exception_ptr thrown) {
+  const auto set = [](const Error& error) {
+    const py::object exception = exception_of(error);
+    PyErr_SetObject(py::type::of(exception).ptr(), exception.ptr());
+  };
+  try {
+    std::rethrow_exception(std::move(thrown));
+  } catch (const Error& error) {
+    set(error);
+  } catch (const std::system_error& error) {
+    set({Errc::system, error.what()});
+  } catch (const std::bad_alloc&) {
+    set({Errc::system, "out of memory"});
+  }
 }
 
 }  // namespace
@@ -206,16 +236,18 @@ void define_memory(py::module_& module) {
 }  // namespace rondo::python
 
 PYBIND11_MODULE(_core, module) {
+  namespace py = pybind11;
   namespace python = rondo::python;
-  module.doc() = "Rondo's C API for the package rondo. Not for programs.";
+  module.doc() = "Rondo's library for the package rondo. Not for programs.";
+  py::register_local_exception_translator(&python::raise_error);
   python::define_work(module);
   python::define_communicator(module);
   python::define_memory(module);
   python::define_sampler(module);
   module.def("connect", &python::connect);
-  module.def("close_all", &python::close_all_sessions);
-  module.def("version", &rondo_version);
+  module.def("close_all", &python::close_all);
+  module.def("version", &rondo::version);
   module.def("status_name",
              [](int status) { return rondo_status_name(static_cast<rondo_status>(status)); });
-  python::py::module_::import("atexit").attr("register")(module.attr("close_all"));
+  py::module_::import("atexit").attr("register")(module.attr("close_all"));
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API takes one count for both buffers of an operation, so what they hold is checked here.
-#include "python/core/operations.h"
-
+// The operations of _core.Communicator. Elements of Python may be several of Rondo, and messages to
+// users count those of Python. So what buffers hold is checked here.
 #include <pybind11/stl.h>
 
 #include <cstdint>
@@ -11,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "python/core/call.h"
-#include "python/core/element.h"
-#include "python/core/view.h"
+#include "python/core/error.h"
+#include "python/core/module.h"
 #include "python/core/work.h"
 
 namespace rondo::python {
@@ -23,71 +21,125 @@ namespace {
 using Shared = const std::shared_ptr<Session>&;
 using Counts = std::vector<std::size_t>;
 
-Lane lane_of(const Call& call) {
-  return call.options.urgent != 0 ? Lane::urgent : Lane::bulk;
+// One object for all operations that have ended: nothing is allocated on the usual path. It lives
+// as long as the process.
+py::object ended_work() {
+  static const py::handle one = py::cast(std::make_unique<Work>()).release();
+  return py::reinterpret_borrow<py::object>(one);
 }
 
-std::size_t size_of(const Session& session) {
-  if (session.is_closed()) refuse_closed();
-  return static_cast<std::size_t>(rondo_size(session.get()));
-}
+// A call of Python: reads its arguments, and runs it.
+class Request {
+ public:
+  Request(const char* operation, Shared session, const py::dict& keywords)
+      : operation_(operation), session_(session), call_(call_from(keywords)) {}
 
-std::size_t rank_of(const Session& session) {
-  if (session.is_closed()) refuse_closed();
-  return static_cast<std::size_t>(rondo_rank(session.get()));
-}
-
-// One operation while its arguments are read.
-struct Reading {
-  const char* operation;
-  const Call& call;
+  std::size_t ranks() const { return static_cast<std::size_t>(session_->size()); }
+  bool here(int root) const { return root == session_->rank(); }
+  std::size_t own(const Counts& counts) const {
+    return counts[static_cast<std::size_t>(session_->rank())];
+  }
+  Lane lane() const {
+    return call_.options.priority == Priority::urgent ? Lane::urgent : Lane::bulk;
+  }
+  void set_dtype(py::handle dtype) { call_.dtype = dtype_from(dtype); }
 
   View in(py::handle object, const char* name = "data") const {
-    return {object, operation, name, Access::read, call.dtype};
+    return {object, operation_, name, Access::read, call_.dtype};
   }
   View out(py::handle object, const char* name = "out") const {
-    return {object, operation, name, Access::write, call.dtype};
+    return {object, operation_, name, Access::write, call_.dtype};
   }
-  // `b` has `times` as many elements as `a`, of the same type.
-  void require_times(const View& a, const char* a_name, const View& b, const char* b_name,
-                     std::size_t times) const {
-    require_alike(a, a_name, b, b_name);
-    if (b.items() / times != a.items() || b.items() % times != 0)
-      refuse(std::string(operation) + ": " + b_name + " has " + std::to_string(b.items()) +
-             " elements and " + a_name + " has " + std::to_string(a.items()) + ": " +
-             (times == 1 ? "give the same number"
-                         : std::string(b_name) + " needs " + std::to_string(times) +
-                               " times as many, a block for each rank"));
+  // Without `out` in place: the operation writes to `data`.
+  Borrowed both(py::handle data, py::handle out_or_none) const {
+    if (out_or_none.is_none()) return {out(data, "data"), {}, {}};
+    Borrowed buffers{in(data), out(out_or_none), {}};
+    require_times(buffers.in, "data", buffers.out, "out", 1);
+    return buffers;
   }
-  void require_alike(const View& a, const char* a_name, const View& b, const char* b_name) const {
-    if (!(a.element() == b.element()))
-      refuse(std::string(operation) + ": " + a_name + " and " + b_name +
-             " have elements of different types: give the same type, or dtype=");
+
+  // `large` has `times` as many elements as `small`, of the same type.
+  void require_times(const View& small, const char* small_name, const View& large,
+                     const char* large_name, std::size_t times) const {
+    require_alike(small, small_name, large, large_name);
+    if (large.items() / times != small.items() || large.items() % times != 0)
+      fail(std::string(large_name) + " has " + std::to_string(large.items()) + " elements and " +
+           small_name + " has " + std::to_string(small.items()) + ": " +
+           (times == 1 ? "give the same number"
+                       : std::string(large_name) + " needs " + std::to_string(times) +
+                             " times as many, a block for each rank"));
   }
-  void require_items(const View& view, const char* name, std::size_t items) const {
-    if (view.items() != items)
-      refuse(std::string(operation) + ": " + name + " has " + std::to_string(view.items()) +
-             " elements, but the counts say " + std::to_string(items));
+  // Both have elements of one type, as many as the counts say.
+  void require_items(const Borrowed& buffers, std::size_t in_items, std::size_t out_items) const {
+    require_alike(buffers.in, "data", buffers.out, "out");
+    require_items(buffers.in, "data", in_items);
+    require_items(buffers.out, "out", out_items);
   }
-  rondo_op reduction(py::handle op, const View& view) const {
-    const rondo_op value = op_from(op);
+  ReduceOp reduction(py::handle op, const View& view) const {
+    const ReduceOp value = op_from(op);
     if (const std::string_view why = why_not_reduced(view.element(), value); !why.empty())
-      refuse(std::string(operation) + ": " + std::string(why));
+      fail(std::string(why));
     return value;
   }
   // One count for each rank, in elements of Python.
-  Counts counts(py::handle object, const char* name, std::size_t size) const {
+  Counts counts(py::handle object, const char* name = "counts") const {
     Counts all;
     try {
       all = py::cast<Counts>(py::list(py::reinterpret_borrow<py::object>(object)));
     } catch (const py::cast_error&) {
-      refuse(std::string(operation) + ": " + name + " must be integers, 0 or more");
+      fail(std::string(name) + " must be integers, 0 or more");
     }
-    if (all.size() != size)
-      refuse(std::string(operation) + ": " + name + " has " + std::to_string(all.size()) +
-             " counts: give one for each of the " + std::to_string(size) + " ranks");
+    if (all.size() != ranks())
+      fail(std::string(name) + " has " + std::to_string(all.size()) +
+           " counts: give one for each of the " + std::to_string(ranks()) + " ranks");
     return all;
   }
+  std::uint32_t tag(py::handle tag) const {
+    const unsigned long value = PyLong_Check(tag.ptr()) ? PyLong_AsUnsignedLong(tag.ptr()) : ~0UL;
+    if (PyErr_Occurred() != nullptr) PyErr_Clear();
+    if (value > std::numeric_limits<std::uint32_t>::max())
+      fail(py::str("tag is {!r}: give an integer from 0 to 4294967295").format(tag));
+    return static_cast<std::uint32_t>(value);
+  }
+  [[noreturn]] void fail(const std::string& why) const {
+    refuse(std::string(operation_) + ": " + why);
+  }
+
+  // Runs a collective of Rondo, whose arguments are input, output and these, and returns its Work.
+  template <class Collective, class... Arguments>
+  py::object run(Borrowed&& buffers, const Collective& collective,
+                 const Arguments&... arguments) const {
+    return run(lane(), std::move(buffers), [&](auto& c, auto& with, auto& options) {
+      return (c.*collective)(with.input(), with.output(), arguments..., options);
+    });
+  }
+  // Runs start(communicator, buffers, options) in this lane, likewise.
+  template <class Start>
+  py::object run(Lane lane, Borrowed&& buffers, const Start& start) const {
+    if (!call_.wait) return py::cast(started(lane, std::move(buffers), start));
+    const Work ended(session_, lane, std::move(buffers), call_, start);
+    return ended_work();
+  }
+  template <class Start>
+  std::unique_ptr<Work> started(Lane lane, Borrowed&& buffers, const Start& start) const {
+    return std::make_unique<Work>(session_, lane, std::move(buffers), call_, start);
+  }
+
+ private:
+  void require_alike(const View& a, const char* a_name, const View& b, const char* b_name) const {
+    if (!(a.element() == b.element()))
+      fail(std::string(a_name) + " and " + b_name +
+           " have elements of different types: give the same type, or dtype=");
+  }
+  void require_items(const View& view, const char* name, std::size_t items) const {
+    if (view.items() != items)
+      fail(std::string(name) + " has " + std::to_string(view.items()) +
+           " elements, but the counts say " + std::to_string(items));
+  }
+
+  const char* operation_;
+  Shared session_;
+  Call call_;
 };
 
 std::size_t sum_of(const Counts& counts) {
@@ -99,276 +151,170 @@ std::size_t sum_of(const Counts& counts) {
 }
 
 // Holds the same counts in elements of Rondo. Their sum fits in memory.
-Counts in_parts(Counts counts, const Element& element) {
-  for (std::size_t& count : counts) count *= element.parts;
+Counts in_parts(Counts counts, const View& view) {
+  for (std::size_t& count : counts) count *= view.element().parts;
   return counts;
-}
-
-// The buffers as the C API takes them.
-struct Moved {
-  void* from;
-  void* to;
-  std::size_t count;
-  rondo_dtype type;
-};
-
-Moved moved(const Borrowed& buffers, std::size_t count) {
-  const View& any = buffers.first ? buffers.first : buffers.second;
-  return {buffers.first.data(), buffers.second.data(), count, any.element().type};
-}
-
-Moved moved(const Borrowed& buffers, bool in_place, std::size_t count) {
-  Moved all = moved(buffers, count);
-  if (in_place) all.to = all.from;
-  return all;
 }
 
 py::object all_reduce(Shared session, py::handle data, py::handle out, py::handle op,
                       const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"all_reduce", call};
-  const bool in_place = out.is_none();
-  Borrowed both{in_place ? read.out(data, "data") : read.in(data), {}, {}};
-  if (!in_place) {
-    both.second = read.out(out);
-    read.require_times(both.first, "data", both.second, "out", 1);
-  }
-  const rondo_op reduction = read.reduction(op, both.first);
-  const Moved m = moved(both, in_place, both.first.count());
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_all_reduce(c, m.from, m.to, m.count, m.type, reduction, o, request);
-  });
+  const Request read("all_reduce", session, keywords);
+  Borrowed both = read.both(data, out);
+  const ReduceOp how = read.reduction(op, both.in);
+  return read.run(std::move(both), &Communicator::all_reduce, how);
 }
 
 py::object reduce(Shared session, py::handle data, py::handle out, int root, py::handle op,
                   const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"reduce", call};
-  const bool is_root = static_cast<std::size_t>(root) == rank_of(*session);
-  const bool in_place = is_root && out.is_none();
-  Borrowed both{in_place ? read.out(data, "data") : read.in(data), {}, {}};
-  if (is_root && !in_place) {
-    both.second = read.out(out);
-    read.require_times(both.first, "data", both.second, "out", 1);
-  }
-  const rondo_op reduction = read.reduction(op, both.first);
-  const Moved m = moved(both, in_place, both.first.count());
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_reduce(c, m.from, m.to, m.count, m.type, reduction, root, o, request);
-  });
+  const Request read("reduce", session, keywords);
+  Borrowed both = read.here(root) ? read.both(data, out) : Borrowed{read.in(data), {}, {}};
+  const ReduceOp how = read.reduction(op, both.in);
+  return read.run(std::move(both), &Communicator::reduce, how, root);
 }
 
 py::object broadcast(Shared session, py::handle data, int root, const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"broadcast", call};
-  const bool is_root = static_cast<std::size_t>(root) == rank_of(*session);
-  Borrowed one{is_root ? read.in(data) : read.out(data, "data"), {}, {}};
-  const Moved m = moved(one, one.first.count());
-  return run(session, lane_of(call), std::move(one), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_broadcast(c, m.from, m.from, m.count, m.type, root, o, request);
-  });
+  const Request read("broadcast", session, keywords);
+  Borrowed one{read.here(root) ? read.in(data) : read.out(data, "data"), {}, {}};
+  return read.run(std::move(one), &Communicator::broadcast, root);
 }
 
 py::object all_gather(Shared session, py::handle data, py::handle out, const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"all_gather", call};
+  const Request read("all_gather", session, keywords);
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_times(both.first, "data", both.second, "out", size_of(*session));
-  const Moved m = moved(both, both.first.count());
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_all_gather(c, m.from, m.to, m.count, m.type, o, request);
-  });
+  read.require_times(both.in, "data", both.out, "out", read.ranks());
+  return read.run(std::move(both), &Communicator::all_gather);
 }
 
 py::object reduce_scatter(Shared session, py::handle data, py::handle out, py::handle op,
                           const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"reduce_scatter", call};
+  const Request read("reduce_scatter", session, keywords);
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_times(both.second, "out", both.first, "data", size_of(*session));
-  const rondo_op reduction = read.reduction(op, both.first);
-  const Moved m = moved(both, both.second.count());
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_reduce_scatter(c, m.from, m.to, m.count, m.type, reduction, o, request);
-  });
+  read.require_times(both.out, "out", both.in, "data", read.ranks());
+  const ReduceOp how = read.reduction(op, both.in);
+  return read.run(std::move(both), &Communicator::reduce_scatter, how);
 }
 
 py::object gather(Shared session, py::handle data, py::handle out, int root,
                   const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"gather", call};
+  const Request read("gather", session, keywords);
   Borrowed both{read.in(data), {}, {}};
-  if (static_cast<std::size_t>(root) == rank_of(*session)) {
-    both.second = read.out(out);
-    read.require_times(both.first, "data", both.second, "out", size_of(*session));
+  if (read.here(root)) {
+    both.out = read.out(out);
+    read.require_times(both.in, "data", both.out, "out", read.ranks());
   }
-  const Moved m = moved(both, both.first.count());
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_gather(c, m.from, m.to, m.count, m.type, root, o, request);
-  });
+  return read.run(std::move(both), &Communicator::gather, root);
 }
 
 py::object scatter(Shared session, py::handle data, py::handle out, int root,
                    const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"scatter", call};
+  const Request read("scatter", session, keywords);
   Borrowed both{{}, read.out(out), {}};
-  if (static_cast<std::size_t>(root) == rank_of(*session)) {
-    both.first = read.in(data);
-    read.require_times(both.second, "out", both.first, "data", size_of(*session));
+  if (read.here(root)) {
+    both.in = read.in(data);
+    read.require_times(both.out, "out", both.in, "data", read.ranks());
   }
-  const Moved m = moved(both, both.second.count());
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_scatter(c, m.from, m.to, m.count, m.type, root, o, request);
-  });
+  return read.run(std::move(both), &Communicator::scatter, root);
 }
 
 py::object all_to_all(Shared session, py::handle data, py::handle out, const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"all_to_all", call};
-  const std::size_t size = size_of(*session);
-  const bool in_place = out.is_none();
-  Borrowed both{in_place ? read.out(data, "data") : read.in(data), {}, {}};
-  if (!in_place) {
-    both.second = read.out(out);
-    read.require_times(both.first, "data", both.second, "out", 1);
-  }
-  if (both.first.items() % size != 0)
-    refuse("all_to_all: data has " + std::to_string(both.first.items()) +
-           " elements: give a multiple of the number of ranks, which is " + std::to_string(size));
-  const Moved m = moved(both, in_place, both.first.count() / size);
-  return run(session, lane_of(call), std::move(both), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_all_to_all(c, m.from, m.to, m.count, m.type, o, request);
-  });
+  const Request read("all_to_all", session, keywords);
+  Borrowed both = read.both(data, out);
+  if (both.in.items() % read.ranks() != 0)
+    read.fail("data has " + std::to_string(both.in.items()) +
+              " elements: give a multiple of the number of ranks, which is " +
+              std::to_string(read.ranks()));
+  return read.run(std::move(both), &Communicator::all_to_all);
 }
 
 py::object all_gather_v(Shared session, py::handle data, py::handle out, py::handle counts,
                         const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"all_gather_v", call};
-  const Counts items = read.counts(counts, "counts", size_of(*session));
+  const Request read("all_gather_v", session, keywords);
+  const Counts items = read.counts(counts);
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_alike(both.first, "data", both.second, "out");
-  read.require_items(both.first, "data", items[rank_of(*session)]);
-  read.require_items(both.second, "out", sum_of(items));
-  const Counts parts = in_parts(items, both.first.element());
-  const Moved m = moved(both, 0);
-  return run(session, lane_of(call), std::move(both), call, [&](auto* c, auto* o, auto** request) {
-    return rondo_all_gather_v(c, m.from, m.to, parts.data(), m.type, o, request);
-  });
+  read.require_items(both, read.own(items), sum_of(items));
+  const Counts parts = in_parts(items, both.in);
+  return read.run(std::move(both), &Communicator::all_gather_v, parts);
 }
 
 py::object reduce_scatter_v(Shared session, py::handle data, py::handle out, py::handle counts,
                             py::handle op, const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"reduce_scatter_v", call};
-  const Counts items = read.counts(counts, "counts", size_of(*session));
+  const Request read("reduce_scatter_v", session, keywords);
+  const Counts items = read.counts(counts);
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_alike(both.first, "data", both.second, "out");
-  read.require_items(both.first, "data", sum_of(items));
-  read.require_items(both.second, "out", items[rank_of(*session)]);
-  const rondo_op reduction = read.reduction(op, both.first);
-  const Counts parts = in_parts(items, both.first.element());
-  const Moved m = moved(both, 0);
-  return run(session, lane_of(call), std::move(both), call, [&](auto* c, auto* o, auto** request) {
-    return rondo_reduce_scatter_v(c, m.from, m.to, parts.data(), m.type, reduction, o, request);
-  });
+  read.require_items(both, sum_of(items), read.own(items));
+  const ReduceOp how = read.reduction(op, both.in);
+  const Counts parts = in_parts(items, both.in);
+  return read.run(std::move(both), &Communicator::reduce_scatter_v, parts, how);
 }
 
 py::object all_to_all_v(Shared session, py::handle data, py::handle send_counts, py::handle out,
                         py::handle receive_counts, const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const Reading read{"all_to_all_v", call};
-  const Counts sends = read.counts(send_counts, "send_counts", size_of(*session)),
-               receives = read.counts(receive_counts, "receive_counts", size_of(*session));
+  const Request read("all_to_all_v", session, keywords);
+  const Counts sends = read.counts(send_counts, "send_counts"),
+               receives = read.counts(receive_counts, "receive_counts");
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_alike(both.first, "data", both.second, "out");
-  read.require_items(both.first, "data", sum_of(sends));
-  read.require_items(both.second, "out", sum_of(receives));
-  const Counts send_parts = in_parts(sends, both.first.element()),
-               receive_parts = in_parts(receives, both.first.element());
-  const Moved m = moved(both, 0);
-  return run(session, Lane::messages, std::move(both), call, [&](auto* c, auto* o, auto** request) {
-    return rondo_all_to_all_v(c, m.from, send_parts.data(), m.to, receive_parts.data(), m.type, o,
-                              request);
+  read.require_items(both, sum_of(sends), sum_of(receives));
+  const Counts sent = in_parts(sends, both.in), received = in_parts(receives, both.in);
+  return read.run(Lane::messages, std::move(both), [&](auto& c, auto& with, auto& options) {
+    return c.all_to_all_v(with.input(), sent, with.output(), received, options);
   });
 }
 
 py::object barrier(Shared session, const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  return run(session, lane_of(call), {}, call,
-             [](auto* c, auto* o, auto** request) { return rondo_barrier(c, o, request); });
-}
-
-std::uint32_t tag_from(const char* operation, py::handle tag) {
-  const unsigned long value = PyLong_Check(tag.ptr()) ? PyLong_AsUnsignedLong(tag.ptr()) : ~0UL;
-  if (PyErr_Occurred() != nullptr) PyErr_Clear();
-  if (value > std::numeric_limits<std::uint32_t>::max())
-    refuse(py::str("{}: tag is {!r}: give an integer from 0 to 4294967295").format(operation, tag));
-  return static_cast<std::uint32_t>(value);
+  const Request read("barrier", session, keywords);
+  return read.run(read.lane(), {},
+                  [](auto& c, auto&, auto& options) { return c.barrier(options); });
 }
 
 py::object send(Shared session, py::handle data, int peer, py::handle tag,
                 const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const std::uint32_t number = tag_from("send", tag);
-  Borrowed one{Reading{"send", call}.in(data), {}, {}};
-  const Moved m = moved(one, one.first.count());
-  return run(session, Lane::messages, std::move(one), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_send(c, m.from, m.count, m.type, peer, number, o, request);
+  const Request read("send", session, keywords);
+  const std::uint32_t number = read.tag(tag);
+  return read.run(Lane::messages, {read.in(data), {}, {}}, [=](auto& c, auto& with, auto& options) {
+    return c.send(with.input(), peer, number, options);
   });
 }
 
 py::object receive(Shared session, py::handle out, int peer, py::handle tag,
                    const py::dict& keywords) {
-  const Call call = call_from(keywords);
-  const std::uint32_t number = tag_from("receive", tag);
-  Borrowed one{Reading{"receive", call}.out(out), {}, {}};
-  const Moved m = moved(one, one.first.count());
-  return run(session, Lane::messages, std::move(one), call, [=](auto* c, auto* o, auto** request) {
-    return rondo_receive(c, m.from, m.count, m.type, peer, number, o, request);
+  const Request read("receive", session, keywords);
+  const std::uint32_t number = read.tag(tag);
+  return read.run(Lane::messages, {{}, read.out(out), {}}, [=](auto& c, auto& with, auto& options) {
+    return c.receive(with.output(), peer, number, options);
   });
 }
 
-// Always makes a Work of its own, which knows the source.
+// Its Work knows the sender, so it is one of its own also when the operation has ended.
 py::object receive_any(Shared session, py::handle out, py::handle tag, const py::dict& keywords) {
-  Call call = call_from(keywords);
-  const bool wait = std::exchange(call.wait, false);
-  const std::uint32_t number = tag_from("receive_any", tag);
-  Borrowed one{Reading{"receive_any", call}.out(out), {}, {}};
-  const Moved m = moved(one, one.first.count());
-  py::object work =
-      run(session, Lane::messages, std::move(one), call, [=](auto* c, auto* o, auto** request) {
-        return rondo_receive_any(c, m.from, m.count, m.type, number, o, request);
-      });
-  if (wait) py::cast<Work&>(work).wait({});
-  return work;
+  const Request read("receive_any", session, keywords);
+  const std::uint32_t number = read.tag(tag);
+  return py::cast(read.started(Lane::messages, {{}, read.out(out), {}},
+                               [=](auto& c, auto& with, auto& options) {
+                                 return c.receive_any(with.output(), number, options);
+                               }));
 }
 
 // transfers: tuples (is a receive, buffer, peer, tag, dtype or None).
 py::object batch(Shared session, const py::list& transfers, const py::dict& keywords) {
-  const Call call = call_from(keywords);
+  const Request read("batch", session, keywords);
   Borrowed buffers;
-  std::vector<rondo_transfer> all;
+  std::vector<Transfer> all;
   for (const py::handle each : transfers) {
     const auto fields = py::cast<py::tuple>(each);
     const bool receives = py::cast<bool>(fields[0]);
-    Call own = call;
-    if (!fields[4].is_none()) own.dtype = dtype_from(fields[4]);
-    const Reading read{"batch", own};
-    View& view = buffers.more.emplace_back(receives ? read.out(fields[1]) : read.in(fields[1]));
-    all.push_back({receives ? 1 : 0, view.data(), view.count(), view.element().type,
-                   py::cast<int>(fields[2]), tag_from("batch", fields[3])});
+    Request own = read;
+    if (!fields[4].is_none()) own.set_dtype(fields[4]);
+    const View& view = buffers.more.emplace_back(receives ? own.out(fields[1]) : own.in(fields[1]));
+    all.push_back({receives ? Transfer::Kind::receive : Transfer::Kind::send, view.buffer(),
+                   py::cast<int>(fields[2]), read.tag(fields[3])});
   }
-  return run(session, Lane::messages, std::move(buffers), call,
-             [&](auto* c, auto* o, auto** request) {
-               return rondo_batch(c, all.data(), all.size(), o, request);
-             });
+  return read.run(Lane::messages, std::move(buffers),
+                  [&](auto& c, auto&, auto& options) { return c.batch(all, options); });
 }
 
 }  // namespace
 
-void define_operations(Communicator& communicator) {
+void define_operations(py::class_<Session, std::shared_ptr<Session>>& communicator) {
   communicator.def("all_reduce", &all_reduce)
       .def("reduce", &reduce)
       .def("broadcast", &broadcast)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "python/core/sampler.h"
+//
+// _core.Sampler: rondo::ShardedSampler for rondo.torch.ShardedSampler.
 
 #include <pybind11/stl.h>
-#include <rondo/error.h>
 #include <rondo/sampler.h>
 
 #include <cstddef>
@@ -11,34 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "python/core/error.h"
+#include "python/core/module.h"
 
 namespace rondo::python {
 
 namespace {
 
-// Calls function and returns its result. Raises the rondo.Error of what it throws.
-template <class Function>
-auto with_errors(const Function& function) {
-  try {
-    return function();
-  } catch (const Error& error) {
-    raise({static_cast<rondo_status>(error.code().value()), error.what()});
-  }
-}
-
 std::unique_ptr<ShardedSampler> make(std::size_t samples, int rank, int size, bool shuffle,
                                      std::uint64_t seed, bool drop_last, bool uneven) {
   const Remainder remainder =
       uneven ? Remainder::uneven : (drop_last ? Remainder::drop : Remainder::pad);
-  return with_errors([&] {
-    return std::make_unique<ShardedSampler>(samples, rank, size,
-                                            SamplerOptions{shuffle, seed, remainder});
-  });
+  return std::make_unique<ShardedSampler>(samples, rank, size,
+                                          SamplerOptions{shuffle, seed, remainder});
 }
 
 void resume(ShardedSampler& sampler, std::uint64_t epoch, std::uint64_t taken) {
-  with_errors([&] { sampler.resume({epoch, taken}); });
+  sampler.resume({epoch, taken});
 }
 
 std::pair<std::uint64_t, std::uint64_t> position(const ShardedSampler& sampler) {

@@ -1,110 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What both extensions of the package, rondo._core and rondo.torch._c, need around the life of a
+// communicator.
 #pragma once
 
+#include <rondo/communicator.h>
+#include <rondo/error.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <mutex>
-#include <vector>
+#include <optional>
+#include <string>
+#include <utility>
 
-#include <rondo/c.h>
-
-#include "python/core/error.h"
-#include "python/core/view.h"
+#include "python/core/forks.h"
+#include "python/core/signals.h"
 
 namespace rondo::python {
 
-// The C API starts operations of one lane on one thread at a time, and messages count as a lane.
+// Operations of one lane are started on one thread at a time, and messages count as a lane.
 enum class Lane { bulk, urgent, messages };
-inline constexpr std::size_t lanes = 3;
 
-// How long a call waits before it looks whether Python has got a signal, as Ctrl-C.
-inline constexpr std::chrono::milliseconds signal_interval{100};
-
-// An operation that nobody waits for, with the memory that it uses.
-struct Pending {
-  rondo_request* request = nullptr;
-  Borrowed buffers{};
-};
-
-// A communicator as Python needs it: closing it is safe while other threads use it, and memory of
-// operations lives until they end. Shared by the objects of Python that need it. Functions are
-// called with Python's lock held, unless they say otherwise.
+// A communicator that may be closed while other threads use it. Thread-safe. Called without
+// Python's lock, for which threads that it waits for may wait. Failures: Error.
 //
 // In a forked child the threads that held locks do not exist: nothing here is locked or waited for
-// there, and the C API refuses each call.
+// there, and the communicator refuses each call.
 class Session {
  public:
-  explicit Session(rondo_communicator* communicator);
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // closed: what calls say after close().
+  Session(Communicator communicator, std::string closed)
+      : rank_(communicator.rank()),
+        size_(communicator.size()),
+        closed_text_(std::move(closed)),
+        communicator_(std::move(communicator)) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  ~Session();
+  ~Session() { close(); }
 
-  // While an Inside lives, the communicator is not destroyed. It needs no lock.
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  bool in_child() const noexcept { return origin_.in_child(); }
+  // Whether close() has begun.
+  bool is_closed() const noexcept { return closing_.load(); }
+  // Whether it has ended.
+  bool has_closed() const noexcept { return closed_.load(); }
+
+  // As long as it lives the communicator stays as it is: open, or closed to the end.
   class Inside {
    public:
-    explicit Inside(Session& session) noexcept;
+    explicit Inside(Session& session) noexcept : session_(session) {
+      session_.inside_.fetch_add(1);
+      if (!session_.closing_.load()) return;
+      leave();
+      if (!session_.in_child()) session_.closed_.wait(false);
+      session_.inside_.fetch_add(1);
+    }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
     ~Inside() { leave(); }
-    bool is_open() const noexcept { return open_; }
 
    private:
-    void leave() noexcept;
+    void leave() noexcept {
+      if (session_.inside_.fetch_sub(1) == 1 && session_.closing_.load())
+        session_.inside_.notify_all();
+    }
 
     Session& session_;
-    bool open_;
   };
 
-  rondo_communicator* get() const noexcept { return communicator_; }
-  std::mutex& starting(Lane lane) noexcept { return starting_[static_cast<std::size_t>(lane)]; }
-  bool in_child() const noexcept;
+  // Returns function(communicator), which does not wait for operations. While close() runs, waits
+  // for its end.
+  template <class Function>
+  auto use(const Function& function) {
+    const Inside inside(*this);
+    if (is_closed()) throw Error(Errc::invalid_argument, closed_text_);
+    return function(*communicator_);
+  }
+  // As use(), for one thread at a time in each lane: operations start in one order.
+  template <class Function>
+  auto start(Lane lane, const Function& function) {
+    return use([&](Communicator& communicator) {
+      std::unique_lock one(starting_[static_cast<std::size_t>(lane)], std::defer_lock);
+      if (!in_child()) one.lock();
+      return function(communicator);
+    });
+  }
 
-  // Ends pending operations and leaves the other ranks, once; a second call returns when the first
-  // has. Operations that other threads wait for end with RONDO_ABORTED. Takes at most some seconds.
-  void close();
-  bool is_closed() const noexcept { return closing_.load(); }
-  // Without Python's lock: as rondo_poll(), also while another thread closes the communicator.
-  Outcome poll(rondo_request* request, std::chrono::milliseconds time, bool& done);
+  // Drives until the operation has ended or the time is over. Returns whether it has ended. Its
+  // error stays with it. Throws what handle_signals() throws, which it calls now and then.
+  template <class Handle>
+  bool await(const rondo::Work& work, TimePoint until, const Handle& handle_signals) {
+    return drive(
+        work, until, [&](TimePoint::duration time) { return work.wait_for(time); }, handle_signals);
+  }
+  // reaches(time) drives for at most this time, and says whether that was enough. Threads that wait
+  // look now and then whether the communicator is being closed: they cannot be woken without an
+  // abort, which would end operations on other ranks.
+  template <class Reaches, class Handle>
+  bool drive(const rondo::Work& work, TimePoint until, const Reaches& reaches,
+             const Handle& handle_signals) {
+    if (in_child()) return work.wait_for({});
+    while (true) {
+      const auto left = until == TimePoint::max() ? TimePoint::duration::max()
+                                                  : until - std::chrono::steady_clock::now();
+      try {
+        const Inside inside(*this);
+        if (reaches(std::clamp<TimePoint::duration>(left, TimePoint::duration::zero(),
+                                                    signal_interval)))
+          return true;
+      } catch (const std::exception&) {
+        return work.done();
+      }
+      if (left <= signal_interval) return work.done();
+      handle_signals();
+    }
+  }
 
-  // Keeps the memory of an operation until that ends.
-  void keep(Pending pending);
-  // Lets go of the memory of kept operations that have ended.
-  void settle_kept();
+  // Ends every operation with this cause, on every rank. Does nothing after close().
+  void abort(const std::string& why) noexcept;
+  // Ends pending operations and leaves the other ranks, once: returns false if that was done
+  // already. A second call returns when the first has. abort: if another thread is inside, ends its
+  // operation, and those of all ranks, with this text. Takes at most some seconds.
+  bool close(const char* abort = nullptr) noexcept;
 
  private:
-  rondo_communicator* communicator_;
-  const unsigned generation_;
+  const Origin origin_{};
+  const int rank_, size_;
+  const std::string closed_text_;
+  std::optional<Communicator> communicator_;
   std::atomic<int> inside_{0};
-  std::atomic<bool> closing_{false};
-  std::atomic<bool> closed_{false};
-  std::array<std::mutex, lanes> starting_{};
-  std::vector<Pending> kept_{};  // guarded by Python's lock
+  std::atomic<bool> closing_{false}, closed_{false};
+  std::array<std::mutex, 3> starting_{};  // by lane
 };
-
-// Closes every session. For the end of the interpreter: a communicator must not live on while the
-// process ends.
-void close_all_sessions();
-
-// Raised where a call needs an open communicator.
-[[noreturn]] void refuse_closed();
-
-// Calls function(communicator) without Python's lock and returns how that ended. Raises if the
-// communicator is closed.
-template <class Function>
-Outcome call_inside(Session& session, const Function& function) {
-  bool open = false;
-  Outcome outcome;
-  {
-    const Unlocked unlocked;
-    const Session::Inside inside(session);
-    open = inside.is_open();
-    if (open) outcome = Outcome::of(function(session.get()));
-  }
-  if (!open) refuse_closed();
-  return outcome;
-}
 
 }  // namespace rondo::python

@@ -80,7 +80,7 @@ bool get(py::handle object, Py_buffer& buffer, Access access, bool& has_format) 
 }  // namespace
 
 View::View(py::handle object, const char* operation, const char* argument, Access access,
-           std::optional<rondo_dtype> dtype) {
+           std::optional<DType> dtype) {
   const auto where = [&] { return std::string(operation) + ": " + argument; };
   bool has_format = false;
   if (!get(object, buffer_, access, has_format)) explain(object, where(), argument, access);
@@ -94,9 +94,9 @@ View::View(py::handle object, const char* operation, const char* argument, Acces
   const auto bytes = static_cast<std::size_t>(buffer_.len),
              item = static_cast<std::size_t>(buffer_.itemsize);
   element_ = has_format ? element_of(buffer_.format, item)
-                        : Element{RONDO_U8, item, Element::Kind::opaque};
+                        : Element{DType::u8, item, Element::Kind::opaque};
   if (dtype) {
-    const std::size_t size = rondo_size_of(*dtype);
+    const std::size_t size = size_of(*dtype);
     if ((item != size && item != 1) || bytes % size != 0) {
       PyBuffer_Release(&buffer_);
       refuse(where() + " has " + std::to_string(bytes) + " bytes in items of " +

@@ -17,12 +17,12 @@ enum class Access { read, write };
 // then refuses to grow). Made and destroyed with Python's lock held.
 class View {
  public:
-  View() noexcept = default;  // no memory: data() is null
+  View() noexcept = default;  // no memory
   // Raises InvalidArgumentError, with the operation's and the argument's name, for an object
   // without such memory. dtype: what its items mean, of the same number of bytes, or of one byte
   // each.
   View(py::handle object, const char* operation, const char* argument, Access access,
-       std::optional<rondo_dtype> dtype);
+       std::optional<DType> dtype);
   // A copied Py_buffer is as good as the first, if only one of the two is released.
   View(View&& other) noexcept
       : buffer_(std::exchange(other.buffer_, Py_buffer{})),
@@ -39,11 +39,12 @@ class View {
   }
 
   explicit operator bool() const noexcept { return buffer_.obj != nullptr; }
-  void* data() const noexcept { return buffer_.buf; }
   const Element& element() const noexcept { return element_; }
   std::size_t items() const noexcept { return items_; }
   // Elements of element().type.
-  std::size_t count() const noexcept { return items_ * element_.parts; }
+  Buffer buffer() const noexcept {
+    return {buffer_.buf, items_ * element_.parts, element_.type, -1};
+  }
 
  private:
   Py_buffer buffer_{};
@@ -53,9 +54,12 @@ class View {
 
 // The buffers of one operation.
 struct Borrowed {
-  View first{};
-  View second{};
+  View in{};
+  View out{};  // none: the operation is in place, or has no output here
   std::vector<View> more{};
+
+  Buffer input() const { return in.buffer(); }
+  Buffer output() const { return (out ? out : in).buffer(); }
 };
 
 }  // namespace rondo::python

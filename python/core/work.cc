@@ -2,102 +2,92 @@
 #include "python/core/work.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "python/core/error.h"
 
 namespace rondo::python {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
-// Lets Python run its handlers of signals. Only the main thread has any.
-void run_signal_handlers() {
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+// Operations that nobody waits for. A forked child leaves those of its parent alone.
+std::vector<Pending>& kept() {
+  return of_this_process<std::vector<Pending>>();
+}
+
+void keep(Pending pending) {
+  kept().push_back(std::move(pending));
+  settle_kept();
 }
 
 }  // namespace
 
-Work::Work(std::shared_ptr<Session> session, Pending pending)
-    : session_(std::move(session)), pending_(std::move(pending)), ended_(false) {}
+// To release a buffer may run code of Python, so the list is not touched meanwhile.
+void settle_kept() {
+  std::vector<Pending>& all = kept();
+  if (all.empty()) return;
+  const auto ended =
+      std::partition(all.begin(), all.end(), [](const Pending& p) { return !p.work.done(); });
+  const std::vector<Pending> done(std::make_move_iterator(ended),
+                                  std::make_move_iterator(all.end()));
+  all.erase(ended, all.end());
+}
 
 Work::~Work() {
-  if (ended_)
-    rondo_release(pending_.request);
+  if (ended_) return;
+  if (session_->in_child())
+    static_cast<void>(new Pending(std::move(pending_)));  // of the parent, whose locks may be held
   else
-    session_->keep(std::move(pending_));
+    keep(std::move(pending_));
 }
 
-Outcome Work::look(milliseconds time) {
-  if (session_ == nullptr) return {};
-  bool done = false;
-  Outcome outcome;
-  {
-    const Unlocked unlocked;
-    outcome = session_->poll(pending_.request, time, done);
-  }
-  if (!done) return {};
+bool Work::drive(Session::TimePoint until) {
+  return session_->await(pending_.work, until, run_signal_handlers);
+}
+
+void Work::end() {
   ended_ = true;
   const Borrowed last = std::exchange(pending_.buffers, {});
-  return outcome;
 }
 
-bool Work::wait(std::optional<milliseconds> time) {
-  const auto end = time ? Clock::now() + *time : Clock::time_point::max();
-  for (;;) {
-    const auto left =
-        ended_ ? milliseconds{0} : std::chrono::ceil<milliseconds>(end - Clock::now());
-    check(look(std::clamp(left, milliseconds{0}, signal_interval)));
-    if (ended_) return true;
-    run_signal_handlers();
-    if (Clock::now() >= end) return false;
+bool Work::look(Session::TimePoint until) {
+  if (ended_) return true;
+  {
+    const Unlocked unlocked;
+    if (!drive(until)) return false;
   }
+  end();
+  return true;
+}
+
+void Work::check() const {
+  if (pending_.work.error()) throw Error(pending_.work.error(), pending_.work.message());
+}
+
+bool Work::wait(std::optional<std::chrono::milliseconds> time) {
+  const auto until = time ? base::after(steady_clock::now(), *time) : Session::TimePoint::max();
+  if (!look(until)) return false;
+  check();
+  return true;
 }
 
 bool Work::done() {
-  if (!ended_) look(milliseconds{0});
-  return ended_;
+  return look(steady_clock::now());
 }
 
 py::object Work::error() {
-  const Outcome outcome = look(milliseconds{0});
-  return outcome.failed() ? exception_of(outcome) : py::none();
+  if (!done() || !pending_.work.error()) return py::none();
+  return exception_of({pending_.work.error(), pending_.work.message()});
 }
 
 py::object Work::source() {
-  if (!ended_) look(milliseconds{0});
-  const int rank = ended_ ? rondo_source(pending_.request) : -1;
+  const int rank = done() ? pending_.work.source() : -1;
   return rank >= 0 ? py::object(py::int_(rank)) : py::none();
-}
-
-// One object for all operations that have ended: nothing is allocated on the usual path. It lives
-// as long as the process.
-py::object ended_work() {
-  static const py::handle one = py::cast(std::make_unique<Work>()).release();
-  return py::reinterpret_borrow<py::object>(one);
-}
-
-py::object work_of(const std::shared_ptr<Session>& session, Pending pending) {
-  return py::cast(std::make_unique<Work>(session, std::move(pending)));
-}
-
-void wait_for(Session& session, Pending pending) {
-  for (;;) {
-    if (PyErr_CheckSignals() != 0) {
-      const py::error_already_set interrupt;
-      session.keep(std::move(pending));
-      throw interrupt;
-    }
-    bool done = false;
-    Outcome outcome;
-    {
-      const Unlocked unlocked;
-      outcome = session.poll(pending.request, signal_interval, done);
-    }
-    if (!done) continue;
-    rondo_release(pending.request);
-    return check(outcome);
-  }
 }
 
 }  // namespace rondo::python

@@ -1,21 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rondo/work.h>
+
 #include <chrono>
 #include <memory>
 #include <optional>
 
 #include "python/core/call.h"
 #include "python/core/session.h"
+#include "python/core/view.h"
 
 namespace rondo::python {
 
+// An operation, with the memory that it uses.
+struct Pending {
+  rondo::Work work{};
+  Borrowed buffers{};
+};
+
+// Lets go of the memory of operations that nobody waits for and that have ended. With Python's
+// lock, like all that follows.
+void settle_kept();
+
 // An operation under way, or one that has ended. Thread-safe: several threads may wait for one.
-// Called with Python's lock held.
 class Work {
  public:
   Work() = default;  // ended, without an error
-  Work(std::shared_ptr<Session> session, Pending pending);
+  // Starts an operation by start(communicator, buffers, options). Waits for it unless call.wait is
+  // false. With a signal, as Ctrl-C, Python's exception for it is raised within a tenth of a
+  // second, and the operation goes on by itself.
+  template <class Start>
+  Work(const std::shared_ptr<Session>& session, Lane lane, Borrowed&& buffers, const Call& call,
+       const Start& start)
+      : Work(session, std::move(buffers)) {
+    settle_kept();
+    {
+      const Unlocked unlocked;
+      pending_.work = session_->start(lane, [&](Communicator& communicator) {
+        return start(communicator, pending_.buffers, call.options);
+      });
+      ended_ = false;
+      if (!call.wait || !drive(Session::TimePoint::max())) return;
+    }
+    end();
+    check();
+  }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   ~Work();
@@ -31,57 +61,21 @@ class Work {
   py::object source();
 
  private:
-  // Drives the operation for this long, without Python's lock. Lets go of the memory if it has
-  // ended.
-  Outcome look(std::chrono::milliseconds time);
+  // Not started yet.
+  Work(const std::shared_ptr<Session>& session, Borrowed&& buffers)
+      : session_(session), pending_{{}, std::move(buffers)} {}
+  // Returns whether the operation has ended by then. Without Python's lock.
+  bool drive(Session::TimePoint until);
+  // Returns whether it has ended by then, and notes it.
+  bool look(Session::TimePoint until);
+  // Lets go of the memory of the operation, which has ended.
+  void end();
+  // Raises if the operation, which has ended, has failed.
+  void check() const;
 
   std::shared_ptr<Session> session_{};
-  Pending pending_{};  // its request is kept until the end, its buffers until the operation ends
+  Pending pending_{};  // its buffers are kept until the operation ends
   bool ended_ = true;  // guarded by Python's lock
 };
-
-// Runs one operation: start(communicator, call, request) starts it. Waits for it unless call.wait
-// is false, and returns its Work. With a signal, as Ctrl-C, Python's exception for it is raised
-// within a tenth of a second, and the operation goes on by itself.
-template <class Start>
-py::object run(const std::shared_ptr<Session>& session, Lane lane, Borrowed buffers,
-               const Call& call, const Start& start);
-
-// ---- the rest is how ----
-
-py::object ended_work();
-py::object work_of(const std::shared_ptr<Session>& session, Pending pending);
-// Waits for an operation that is not done at once.
-void wait_for(Session& session, Pending pending);
-
-template <class Start>
-py::object run(const std::shared_ptr<Session>& session, Lane lane, Borrowed buffers,
-               const Call& call, const Start& start) {
-  session->settle_kept();
-  rondo_request* request = nullptr;
-  Outcome outcome;
-  bool open = false;
-  int done = 0;
-  {
-    const Unlocked unlocked;
-    const Session::Inside inside(*session);
-    open = inside.is_open();
-    if (open) {
-      {
-        std::unique_lock lock(session->starting(lane), std::defer_lock);
-        if (!session->in_child()) lock.lock();
-        outcome = Outcome::of(start(session->get(), call.for_c(), &request));
-      }
-      if (!outcome.failed() && call.wait)
-        outcome = Outcome::of(
-            rondo_test(request, static_cast<std::uint64_t>(signal_interval.count()), &done));
-    }
-  }
-  if (!open) refuse_closed();
-  check(outcome);
-  if (!call.wait) return work_of(session, {request, std::move(buffers)});
-  if (done == 0) wait_for(*session, {request, std::move(buffers)});
-  return ended_work();
-}
 
 }  // namespace rondo::python
