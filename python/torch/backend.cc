@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdlib>
 #include <numeric>
-#include <optional>
 
 #include "python/torch/arguments.h"
 #include "python/torch/monitored_barrier.h"
@@ -83,10 +82,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Mill
   init();
 }
 
-// Python may destroy it with the GIL held, and the threads that end here may wait for the GIL.
 Backend::~Backend() {
-  std::optional<py::gil_scoped_release> others_run;
-  if (!session_->closed() && ::PyGILState_Check() != 0) others_run.emplace();
   session_->close();
 }
 

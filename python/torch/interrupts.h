@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
-#include "python/torch/forks.h"
-#include "python/torch/signals.h"
+#include "python/core/forks.h"
+#include "python/core/signals.h"
 
 namespace rondo::python {
 

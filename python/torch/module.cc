@@ -8,7 +8,6 @@
 PYBIND11_MODULE(_c, module) {
   using rondo::python::Backend;
   module.doc() = "Rondo's backend for torch.distributed: use it by its name, \"rondo\".";
-  rondo::python::watch_forks();
   // new_group calls it on ranks outside the new group where the default group has a device.
   py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module, "Backend")
       .def(

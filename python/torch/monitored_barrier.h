@@ -46,7 +46,7 @@ class MonitoredBarrier {
         run_signal_handlers();
       } catch (const py::error_already_set& error) {
         store_->set(gave_up_, "Rank " + std::to_string(rank_) +
-                                  " failed to pass monitoredBarrier: " + name_of(error));
+                                  " failed to pass monitoredBarrier: " + exception_name(error));
         throw;
       }
       TORCH_CHECK(!store_->check({gave_up_}), store_->get_to_str(gave_up_));

@@ -6,7 +6,6 @@
 
 #include <rondo/batch_norm.h>
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,9 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "python/core/forks.h"
+
 namespace rondo::python {
 
-inline std::atomic<unsigned>& forks();
 class NormPass;
 
 // Layers and passes end on any thread, for example when Python collects garbage, while another
@@ -72,10 +72,10 @@ class Norms {
   }
 
   // A child has locks of its parent, which may be held there for ever.
-  bool in_child() const noexcept { return forks_ != forks().load(std::memory_order_relaxed); }
+  bool in_child() const noexcept { return origin_.in_child(); }
 
  private:
-  const unsigned forks_ = forks().load();
+  const Origin origin_{};
   std::mutex calls_;
   std::map<std::string, std::uint64_t> made_;
   std::mutex mutex_;  // of what follows

@@ -18,7 +18,6 @@
 #include <ATen/ThreadLocalState.h>
 #include <rondo/work.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -26,12 +25,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "python/torch/call_stream.h"
 #include "python/torch/flat.h"
 #include "python/torch/group_session.h"
@@ -63,17 +60,7 @@ class PendingWork final : public c10d::Work {
         after_all_(after_all) {}
 
   // The operations have been started. `after` keeps the memory that they use. Once only.
-  void begin(Parts parts, After after) {
-    parts_ = std::move(parts);
-    after_ = std::move(after);
-    itself_ = c10::intrusive_ptr<PendingWork>::unsafe_reclaim_from_nonowning(this);
-    countdown_->left = parts_.size() + 1;
-    for (const rondo::Work& part : parts_)
-      part.on_done([countdown = countdown_, this](std::error_code) {
-        if (countdown->part_ends()) finish_later();
-      });
-    if (countdown_->part_ends()) after_waits_ ? finish_later() : finish_now();
-  }
+  void begin(Parts parts, After after);
 
   // Whether all has been done. Drives nothing.
   bool isDone() const {
@@ -83,15 +70,7 @@ class PendingWork final : public c10d::Work {
 
   // On a GPU: whether the results are in the caller's tensors, for any stream. Makes no callbacks:
   // they may take long.
-  bool isCompleted() override {
-    if (!isDone() && drive(std::chrono::steady_clock::now()) && countdown_->claim()) {
-      if (after_waits_ || has_future())
-        finish_later();
-      else
-        finish_now();
-    }
-    return isDone() && all_on_gpu_has_ended();
-  }
+  bool isCompleted() override;
   bool isSuccess() const override {
     const std::lock_guard lock(own_mutex_);
     return finished_ && !error_;
@@ -103,19 +82,9 @@ class PendingWork final : public c10d::Work {
   // A timeout of 0 is none. One that passes leaves the operation under way. As with NCCL, the host
   // waits for a GPU only where a timeout is given. exception() and every later call tell of an
   // error that comes after wait().
-  bool wait(std::chrono::milliseconds timeout) override {
-    const bool host_waits = timeout.count() > 0;
-    if (host_waits ? !(isDone() && all_on_gpu_has_ended()) : !isDone() && !join())
-      await_end(timeout);
-    if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
-    order();
-    return true;
-  }
+  bool wait(std::chrono::milliseconds timeout) override;
   // Waits on the host until the operations have ended, and not for what follows them on a GPU.
-  void wait_for_operations() {
-    if (!isDone()) await_end(kNoTimeout);
-    if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
-  }
+  void wait_for_operations();
   // On the CPU there is no stream to make wait.
   void synchronize() override {
     if (stream_ || after_all_) wait(kNoTimeout);
@@ -125,30 +94,10 @@ class PendingWork final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return sequence_; }
   std::uint64_t getCompletionKey() const override { return sequence_; }
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
-  int sourceRank() const override {
-    TORCH_CHECK(opType_ == c10d::OpType::RECVANYSOURCE && isSuccess(),
-                "rondo: only a receive from any rank that has succeeded has a source");
-    return parts_.front().source();
-  }
+  int sourceRank() const override;
 
   // The owner of the future may sleep on it, which drives nothing: the background thread does.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    bool done = false;
-    {
-      const std::lock_guard lock(own_mutex_);
-      if (future_) return future_;
-      future_ = c10::make_intrusive<c10::ivalue::Future>(
-          c10::ListType::create(c10::TensorType::get()), stream_.devices());
-      done = finished_;
-    }
-    if (done) {
-      mark_future();
-    } else {
-      session_->begin_sleep();
-      session_->leave(parts_);
-    }
-    return future_;
-  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
   // Nobody has the work any more, but Backend::collectives_ may know of it for long.
   void release_resources() override {
@@ -170,147 +119,31 @@ class PendingWork final : public c10d::Work {
   };
 
   // Until all is done, or the time is over: then it throws.
-  void await_end(std::chrono::milliseconds timeout) {
-    const auto until =
-        base::after(std::chrono::steady_clock::now(),
-                    timeout.count() > 0 ? timeout : std::chrono::milliseconds::max());
-    const bool ended = drive(until);
-    if (ended && countdown_->claim()) after_waits_ ? finish_later() : finish_now();
-    TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
-    if (timeout.count() <= 0) return;
-    while (!all_on_gpu_has_ended()) {
-      TORCH_CHECK(std::chrono::steady_clock::now() < until, "Operation timed out!");
-      std::this_thread::yield();
-    }
-  }
+  void await_end(std::chrono::milliseconds timeout);
   // Returns when all has been enqueued on the GPU: order() then makes a stream wait for it. False
   // where only the end will do.
-  bool join() {
-    if (!stream_ || after_waits_) return false;
-    const std::optional<c10::Stream> side = stream_.side();
-    bool enqueued = drive_each(
-        [&](const rondo::Work& part) { return session_->join(part, side->native_handle()); });
-    bool ended = true;
-    for (const rondo::Work& part : parts_) {
-      enqueued = enqueued && !part.error();
-      ended = ended && part.done();
-    }
-    if (!enqueued || ended) return false;
-    const std::lock_guard lock(follow_mutex_);
-    follow(side);
-    return !follow_error_;
-  }
+  bool join();
   // Drives until all operations have ended or the time is over. True: they have, and the caller
   // must claim.
-  bool drive(std::chrono::steady_clock::time_point until) {
-    const bool ended =
-        drive_each([&](const rondo::Work& part) { return session_->await(part, until); });
-    return ended || countdown_->left.load() == 0;  // ended after the last look, told to nobody
-  }
+  bool drive(std::chrono::steady_clock::time_point until);
   // Whether reached(part), which drives, is true of each. The caller must look afterwards whether
   // all have ended: nobody else is told then.
   template <class Reached>
-  bool drive_each(const Reached& reached) {
-    bool all = true;
-    countdown_->waiting.fetch_add(1);
-    try {
-      for (const rondo::Work& part : parts_) all = all && reached(part);
-    } catch (...) {
-      countdown_->waiting.fetch_sub(1);
-      if (countdown_->left.load() == 0 && countdown_->claim()) finish_later();
-      throw;
-    }
-    countdown_->waiting.fetch_sub(1);
-    return all;
-  }
+  bool drive_each(const Reached& reached);
 
   // Only who has claimed the work calls one of these two, once.
   void finish_later() {
     session_->finish_later([this] { finish_now(); });
   }
-  void finish_now() {
-    std::exception_ptr error;
-    for (const rondo::Work& part : parts_)
-      if (part.error() && !error) error = session_->error(part);
-    After done;  // with tensors, which go without a lock
-    {
-      const std::lock_guard lock(follow_mutex_);
-      if (!error) {
-        follow(stream_.side());
-        error = follow_error_;
-      }
-      followed_ = true;
-      done = std::move(after_);
-    }
-    done = nullptr;
-    finish(error);  // ends the profiler's event before anybody returns from wait()
-    bool marks = false;
-    {
-      const std::lock_guard lock(own_mutex_);
-      error_ = error;
-      finished_ = true;
-      marks = static_cast<bool>(future_);
-    }
-    // After the mark: a recorder that begins with this work meanwhile sees that it has ended.
-    if (!error) session_->completions().tell(sequence_);
-    changed_.notify_all();
-    if (marks) {
-      mark_future();
-      session_->end_sleep();
-    }
-    const auto last = std::move(itself_);
-  }
+  void finish_now();
   // Does what comes after the operations, once. On a GPU it is enqueued on this stream, which they
   // precede. With follow_mutex_ held.
-  void follow(const std::optional<c10::Stream>& side) {
-    if (std::exchange(followed_, true)) return;
-    try {
-      const at::ThreadLocalStateGuard state(state_);
-      const at::NoGradGuard no_gradient;
-      const c10::OptionalStreamGuard guard(side);
-      if (after_) after_();
-      if (!side) return;
-      SideMarks::Mark enqueued = session_->sides().add(*side);
-      const std::lock_guard lock(own_mutex_);
-      enqueued_ = std::move(enqueued);
-    } catch (...) {
-      follow_error_ = std::current_exception();
-    }
-  }
+  void follow(const std::optional<c10::Stream>& side);
   // This thread's current stream comes after what has been enqueued.
-  void order() {
-    {
-      const std::lock_guard lock(own_mutex_);
-      if (enqueued_) enqueued_->block(CallStream::current(enqueued_->device()));
-    }
-    if (after_all_) session_->sides().order();
-  }
+  void order();
   // Whether what follows the operations there has ended. A GPU that fails meanwhile is an error.
-  bool all_on_gpu_has_ended() {
-    const std::lock_guard lock(own_mutex_);
-    if (error_) return true;
-    try {
-      return (!enqueued_ || enqueued_->query()) && (!after_all_ || session_->sides().have_ended());
-    } catch (...) {
-      error_ = std::current_exception();
-      return true;
-    }
-  }
-  void mark_future() {
-    const at::ThreadLocalStateGuard state(state_);
-    if (const std::exception_ptr error = exception()) return future_->setError(error);
-    std::optional<c10::Stream> side;  // for which the future's users wait
-    c10::OptionalStreamGuard guard;
-    try {
-      side = stream_.side();
-      if (side) guard.reset_stream(*side);
-      order();
-      mark_of(side);  // a GPU that has failed says so before the future is marked
-    } catch (...) {
-      return future_->setError(std::current_exception());
-    }
-    future_->markCompleted(c10::IValue(outputs_));
-  }
+  bool all_on_gpu_has_ended();
+  void mark_future();
 
   bool has_future() const {
     const std::lock_guard lock(own_mutex_);
@@ -318,19 +151,7 @@ class PendingWork final : public c10d::Work {
   }
   // The thread that has claimed the work finishes it. A future is marked then, too; its callbacks
   // may run.
-  bool await_finish(std::chrono::steady_clock::time_point until) {
-    std::unique_lock lock(own_mutex_);
-    while (!changed_.wait_for(lock, signal_interval, [this] { return finished_; })) {
-      if (std::chrono::steady_clock::now() >= until) return false;
-      lock.unlock();
-      session_->run_handlers();
-      lock.lock();
-    }
-    const auto future = future_;
-    lock.unlock();
-    if (future) future->wait();
-    return true;
-  }
+  bool await_finish(std::chrono::steady_clock::time_point until);
 
   const std::shared_ptr<GroupSession> session_;
   const at::ThreadLocalState state_;  // of the caller

@@ -18,7 +18,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "python/torch/signals.h"
+#include "python/core/signals.h"
 #include "python/torch/store_end.h"
 
 namespace rondo::python {
