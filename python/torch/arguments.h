@@ -28,20 +28,9 @@ inline std::size_t size_cast(std::int64_t number) {
   return static_cast<std::size_t>(number);
 }
 
-// Elements of Rondo's type in one element of torch's: two for complex128.
-inline std::size_t elements_each(const at::Tensor& tensor) {
-  return size_cast(tensor.element_size()) / size_of(moved_type(tensor));
-}
-
-inline std::vector<std::size_t> block_counts(const FlatList& list) {
-  std::vector<std::size_t> counts = list.counts();
-  for (std::size_t& count : counts) count *= elements_each(list.memory());
-  return counts;
-}
-
 // Elements of one row, also of a tensor without rows.
 inline std::size_t row_elements(const at::Tensor& tensor) {
-  std::size_t count = elements_each(tensor);
+  std::size_t count = size_cast(tensor.element_size()) / size_of(moved_type(tensor));
   for (std::int64_t i = 1; i < tensor.dim(); ++i) count *= size_cast(tensor.size(i));
   return count;
 }

@@ -140,7 +140,7 @@ at::Tensor Backend::allocate(std::int64_t size, const at::TensorOptions& options
       .make_tensor();
 }
 
-OpOptions Backend::options_of(const Call& call) const {
+OpOptions Backend::options_of(const GroupCall& call) const {
   OpOptions options;
   const Milliseconds time = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
   options.deadline = limited(time);

@@ -14,6 +14,9 @@
 //
 // Threads: thread-safe. torch starts operations on one thread at a time, which differs on devices.
 // Failures: DistBackendError with Rondo's message; ValueError for arguments that cannot be.
+//
+// It cannot be several classes: most of its functions override those of c10d::Backend, one for each
+// call of torch.distributed. What calls share is in GroupSession, PendingWork and Flat.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -138,26 +141,15 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
-  // A call of torch, as run() takes it.
-  struct Call {
-    c10d::OpType type;
-    const char* title;
-    Milliseconds timeout;
-    bool async = true;
-    Tensors inputs, outputs;   // as torch knows them
-    bool after_waits = false;  // see PendingWork, likewise after_all
-    bool after_all = false;
-  };
-
+  // start(communicator, operands, options) starts one operation, for each of these. Results are
+  // copied into the caller's tensors when all have succeeded.
+  template <class Start>
+  WorkPtr run(const GroupCall& call, std::vector<Operands> operands, const Start& start);
   // start(communicator, options, parts) starts operations and adds them to parts. after() comes
   // when they have succeeded. It keeps the tensors whose memory they use.
   template <class Start, class After>
-  WorkPtr run(const Call& call, const Start& start, After after);
-  WorkPtr gather_all(Tensors& outputs, Tensors& inputs, c10d::OpType type,
-                     const c10d::AllgatherOptions& opts);
-  WorkPtr scatter_sums(Tensors& outputs, Tensors& inputs, c10d::OpType type,
-                       const c10d::ReduceScatterOptions& opts);
-  OpOptions options_of(const Call& call) const;
+  WorkPtr run_parts(const GroupCall& call, const Start& start, After after);
+  OpOptions options_of(const GroupCall& call) const;
   void check_root(std::int64_t root) const;
   void remember(const c10::intrusive_ptr<PendingWork>& work);
   std::vector<c10::intrusive_ptr<PendingWork>> started();  // collectives that have not ended

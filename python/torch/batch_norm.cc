@@ -217,14 +217,14 @@ class Norm {
       options.track_running = mean.has_value();
       options.device = stream ? x.device().index() : -1;
       const auto layer = layer_for(communicator, static_cast<std::size_t>(x.size(1)), options);
-      (*layer)->bind_parameters(buffer(gamma), buffer(beta));
-      if (mean) (*layer)->bind_statistics(buffer(statistics.mean), buffer(statistics.variance));
+      (*layer)->bind_parameters(gamma.buffer(), beta.buffer());
+      if (mean) (*layer)->bind_statistics(statistics.mean.buffer(), statistics.variance.buffer());
       (*layer)->set_batches(batches);
       (*layer)->set_stream(stream.handle());
       BatchNormPass made = (*layer)->forward(view, output.view());
       // On a GPU the count of all ranks comes later.
       const std::uint64_t count = stream ? 2 : (*layer)->count();
-      if (count > 0) statistics.finish(count == 1);
+      if (count > 0) statistics.finish(count == 1, mean, variance);
       TORCH_CHECK_VALUE(count != 1, "Expected more than 1 value per channel when training: ", who_,
                         " has an input of size ", x.sizes(),
                         ", and all ranks together have one value");
@@ -239,13 +239,13 @@ class Norm {
     Flat mean, variance;
     at::Tensor before;  // the mean, where it may have to be as before
 
-    void finish(bool restores) {
-      if (!mean.memory().defined()) return;
-      if (restores) mean.memory().copy_(before);
-      for (Flat* const one : {&mean, &variance}) {
-        one->copy_back();
-        if (!one->tensor().is_inference()) one->tensor().unsafeGetTensorImpl()->bump_version();
-      }
+    void finish(bool restores, const std::optional<at::Tensor>& of_mean,
+                const std::optional<at::Tensor>& of_variance) {
+      if (restores && of_mean) mean.memory().copy_(before);
+      mean.copy_back();
+      variance.copy_back();
+      for (const auto* const tensor : {&of_mean, &of_variance})
+        if (*tensor && !(*tensor)->is_inference()) (*tensor)->unsafeGetTensorImpl()->bump_version();
     }
   };
 
@@ -260,9 +260,6 @@ class Norm {
     if (!tensor) return {};
     check_type(*tensor, what);
     return Flat(*tensor, use);
-  }
-  static Buffer buffer(const Flat& flat) {
-    return flat.memory().defined() ? whole(flat.memory()) : Buffer{};
   }
 
   // The layer for batches of this type on this device: the last one, unless other options have

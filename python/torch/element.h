@@ -6,57 +6,57 @@
 #include <ATen/ATen.h>
 #include <rondo/types.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace rondo::python {
 
-// Returns the type in which a tensor moves. Complex numbers move as two real ones, types that Rondo
-// cannot reduce as integers of their width.
+// Reductions treat types of torch by their kind. A set of kinds is their sum.
+enum Kind : unsigned { opaque = 0, integer = 1, floating = 2, complex = 4, truth = 8 };
+
+struct TensorType {
+  at::ScalarType scalar;
+  DType moves_as;  // complex numbers move as two real ones
+  Kind kind;
+};
+inline constexpr TensorType tensor_types[] = {{at::kFloat, DType::f32, floating},
+                                              {at::kDouble, DType::f64, floating},
+                                              {at::kHalf, DType::f16, floating},
+                                              {at::kBFloat16, DType::bf16, floating},
+                                              {at::kFloat8_e4m3fn, DType::f8e4m3, floating},
+                                              {at::kFloat8_e5m2, DType::f8e5m2, floating},
+                                              {at::kLong, DType::i64, integer},
+                                              {at::kUInt64, DType::u64, integer},
+                                              {at::kInt, DType::i32, integer},
+                                              {at::kUInt32, DType::u32, integer},
+                                              {at::kShort, DType::i16, integer},
+                                              {at::kUInt16, DType::u16, integer},
+                                              {at::kChar, DType::i8, integer},
+                                              {at::kByte, DType::u8, integer},
+                                              {at::kBool, DType::u8, truth},
+                                              {at::kComplexFloat, DType::f32, complex},
+                                              {at::kComplexDouble, DType::f64, complex},
+                                              {at::kComplexHalf, DType::f16, complex}};
+
+// Types that Rondo cannot reduce, such as other short floats, move as integers of their width.
+inline TensorType type_of(const at::Tensor& tensor) {
+  const at::ScalarType scalar = tensor.scalar_type();
+  const auto found = std::ranges::find(tensor_types, scalar, &TensorType::scalar);
+  if (found != std::end(tensor_types)) return *found;
+  const auto bytes = tensor.element_size();
+  return {scalar,
+          bytes == 2   ? DType::u16
+          : bytes == 4 ? DType::u32
+          : bytes == 8 ? DType::u64
+                       : DType::u8,
+          opaque};
+}
+
+// Returns the type in which a tensor moves.
 inline DType moved_type(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble:
-    case at::kComplexDouble:
-      return DType::f64;
-    case at::kFloat:
-    case at::kComplexFloat:
-      return DType::f32;
-    case at::kHalf:
-    case at::kComplexHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kFloat8_e4m3fn:
-      return DType::f8e4m3;
-    case at::kFloat8_e5m2:
-      return DType::f8e5m2;
-    case at::kLong:
-      return DType::i64;
-    case at::kUInt64:
-      return DType::u64;
-    case at::kShort:
-      return DType::i16;
-    case at::kInt:
-      return DType::i32;
-    case at::kUInt32:
-      return DType::u32;
-    case at::kChar:
-      return DType::i8;
-    case at::kByte:
-      return DType::u8;
-    default:
-      break;
-  }
-  switch (tensor.element_size()) {
-    case 2:
-      return DType::u16;
-    case 4:
-      return DType::u32;
-    case 8:
-      return DType::u64;
-    default:
-      return DType::u8;
-  }
+  return type_of(tensor).moves_as;
 }
 
 // All elements of a contiguous tensor.
@@ -68,73 +68,48 @@ inline Buffer whole(const at::Tensor& tensor) {
 
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
-  DType type = DType::u8;
-  std::optional<double> factor;  // of this rank's input
+  std::optional<double> factor{};  // of this rank's input
 };
+
+// The reductions of torch. One byte of a truth value is reduced as a number.
+struct ReductionRow {
+  c10d::ReduceOp::RedOpType torch;
+  unsigned takes;  // kinds
+  ReduceOp op, of_truth;
+  const char* name;
+};
+inline constexpr unsigned numbers = integer | floating;
+inline constexpr ReductionRow reductions[] = {
+    {c10d::ReduceOp::SUM, numbers | complex | truth, ReduceOp::sum, ReduceOp::max, "ReduceOp.SUM"},
+    {c10d::ReduceOp::AVG, numbers | complex, ReduceOp::mean, ReduceOp::mean, "an average"},
+    {c10d::ReduceOp::PRODUCT, numbers | truth, ReduceOp::product, ReduceOp::min,
+     "ReduceOp.PRODUCT"},
+    {c10d::ReduceOp::MIN, numbers | truth, ReduceOp::min, ReduceOp::min, "ReduceOp.MIN"},
+    {c10d::ReduceOp::MAX, numbers | truth, ReduceOp::max, ReduceOp::max, "ReduceOp.MAX"},
+    {c10d::ReduceOp::BAND, integer | truth, ReduceOp::bit_and, ReduceOp::bit_and, "ReduceOp.BAND"},
+    {c10d::ReduceOp::BOR, integer | truth, ReduceOp::bit_or, ReduceOp::bit_or, "ReduceOp.BOR"},
+    {c10d::ReduceOp::BXOR, integer | truth, ReduceOp::bit_xor, ReduceOp::bit_xor, "ReduceOp.BXOR"},
+    {c10d::ReduceOp::PREMUL_SUM, floating | complex, ReduceOp::sum, ReduceOp::sum,
+     "ReduceOp.PREMUL_SUM"}};
 
 // Throws ValueError or TypeError for what cannot be.
 inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  using Torch = c10d::ReduceOp;
-  const at::ScalarType scalar = tensor.scalar_type();
-  const bool logical = scalar == at::kBool, complex = at::isComplexType(scalar);
-  // Other short floats move as integers, which must not be added.
-  const bool floating = scalar == at::kDouble || scalar == at::kFloat || scalar == at::kHalf ||
-                        scalar == at::kBFloat16 || scalar == at::kFloat8_e4m3fn ||
-                        scalar == at::kFloat8_e5m2 || complex;
-  Reduction result;
-  result.type = moved_type(tensor);
-  const auto refuse = [&](const char* what) {
-    TORCH_CHECK_VALUE(false, "rondo: ", what, " of ", c10::toString(scalar), " is not possible: ",
-                      complex ? "complex numbers are summed and averaged only"
-                              : "use a type that has it, such as float32");
-  };
-  const bool known = logical || floating || scalar == at::kLong || scalar == at::kInt ||
-                     scalar == at::kShort || scalar == at::kChar || scalar == at::kByte ||
-                     scalar == at::kUInt64 || scalar == at::kUInt32 || scalar == at::kUInt16;
-  if (!known) refuse("a reduction");
-  switch (op.op_) {
-    case Torch::SUM:  // of truth values: or
-      result.op = logical ? ReduceOp::max : ReduceOp::sum;
-      break;
-    case Torch::AVG:
-      if (logical) refuse("an average");
-      result.op = ReduceOp::mean;
-      break;
-    case Torch::PRODUCT:
-      if (complex) refuse("ReduceOp.PRODUCT");
-      result.op = logical ? ReduceOp::min : ReduceOp::product;
-      break;
-    case Torch::MIN:
-      if (complex) refuse("ReduceOp.MIN");
-      result.op = ReduceOp::min;
-      break;
-    case Torch::MAX:
-      if (complex) refuse("ReduceOp.MAX");
-      result.op = ReduceOp::max;
-      break;
-    case Torch::BAND:
-      if (floating) refuse("ReduceOp.BAND");
-      result.op = ReduceOp::bit_and;
-      break;
-    case Torch::BOR:
-      if (floating) refuse("ReduceOp.BOR");
-      result.op = ReduceOp::bit_or;
-      break;
-    case Torch::BXOR:
-      if (floating) refuse("ReduceOp.BXOR");
-      result.op = ReduceOp::bit_xor;
-      break;
-    case Torch::PREMUL_SUM: {
-      if (!floating) refuse("ReduceOp.PREMUL_SUM");
-      const auto* const extra =
-          dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-      TORCH_CHECK_VALUE(extra != nullptr, "rondo: ReduceOp.PREMUL_SUM has no factor");
-      result.factor = extra->tensor_factor.defined() ? extra->tensor_factor.item<double>()
-                                                     : extra->double_factor;
-      break;
-    }
-    default:
-      refuse("this reduction");
+  const Kind kind = type_of(tensor).kind;
+  const auto row = std::ranges::find(reductions, op.op_, &ReductionRow::torch);
+  const bool exists = row != std::end(reductions);
+  TORCH_CHECK_VALUE(kind != opaque && exists && (row->takes & kind) != 0, "rondo: ",
+                    kind == opaque ? "a reduction"
+                    : exists       ? row->name
+                                   : "this reduction",
+                    " of ", c10::toString(tensor.scalar_type()), " is not possible: ",
+                    kind == complex ? "complex numbers are summed and averaged only"
+                                    : "use a type that has it, such as float32");
+  Reduction result{kind == truth ? row->of_truth : row->op};
+  if (op.op_ == c10d::ReduceOp::PREMUL_SUM) {
+    const auto* const extra = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+    TORCH_CHECK_VALUE(extra != nullptr, "rondo: ReduceOp.PREMUL_SUM has no factor");
+    result.factor =
+        extra->tensor_factor.defined() ? extra->tensor_factor.item<double>() : extra->double_factor;
   }
   return result;
 }

@@ -7,9 +7,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "python/torch/element.h"
 
 namespace rondo::python {
 
@@ -38,81 +41,49 @@ inline const at::Tensor& only_one(const Tensors& tensors) {
   return tensors.front();
 }
 
-// One tensor as contiguous memory: itself where it is contiguous.
+// Contiguous memory for one tensor, or for several of one type as blocks that follow each other.
+// Where they lie so already, it is their own and nothing is copied.
 class Flat {
  public:
   enum class Use { reads, writes, both };
 
   Flat() = default;
-  Flat(at::Tensor tensor, Use use) : tensor_(std::move(tensor)) {
-    check_tensor(tensor_);
-    if (tensor_.is_contiguous())
-      memory_ = tensor_;
-    else if (use == Use::writes)
-      memory_ = at::empty_like(tensor_, at::MemoryFormat::Contiguous);
+  Flat(const at::Tensor& tensor, Use use) {
+    check_tensor(tensor);
+    if (tensor.is_contiguous())
+      memory_ = tensor;
     else
-      memory_ = tensor_.contiguous();
-    copies_back_ = use != Use::reads && !memory_.is_same(tensor_);
+      copy({tensor}, use);
   }
-
-  const at::Tensor& tensor() const noexcept { return tensor_; }
-  const at::Tensor& memory() const noexcept { return memory_; }
-  bool copies_back() const noexcept { return copies_back_; }
-  void copy_back() {
-    if (!copies_back_) return;
-    tensor_.copy_(memory_);
-    keep_for_current_stream(tensor_);
-    keep_for_current_stream(memory_);
-  }
-
- private:
-  at::Tensor tensor_, memory_;
-  bool copies_back_ = false;
-};
-
-// Several tensors of one type as blocks that follow each other. Where they do that already, as
-// views of one storage, nothing is copied.
-class FlatList {
- public:
-  FlatList() = default;
-  FlatList(Tensors tensors, Flat::Use use) : tensors_(std::move(tensors)) {
-    TORCH_CHECK_VALUE(!tensors_.empty(), "rondo: a list of tensors is empty");
-    for (const at::Tensor& tensor : tensors_) {
-      check_tensor(tensor);
-      TORCH_CHECK_VALUE(tensor.scalar_type() == tensors_.front().scalar_type(),
+  Flat(const Tensors& blocks, Use use) {
+    TORCH_CHECK_VALUE(!blocks.empty(), "rondo: a list of tensors is empty");
+    for (const at::Tensor& block : blocks) {
+      check_tensor(block);
+      TORCH_CHECK_VALUE(block.scalar_type() == blocks.front().scalar_type(),
                         "rondo: tensors of one list have different types");
-      TORCH_CHECK_VALUE(tensor.device() == tensors_.front().device(),
+      TORCH_CHECK_VALUE(block.device() == blocks.front().device(),
                         "rondo: tensors of one list are on different devices");
-      counts_.push_back(static_cast<std::size_t>(tensor.numel()));
-      total_ += tensor.numel();
+      counts_.push_back(block.nbytes() / size_of(moved_type(block)));
     }
-    if (follow_each_other()) {
-      memory_ = tensors_.front().new_empty({0});
-      memory_.set_(tensors_.front().storage(), tensors_.front().storage_offset(), {total_}, {1});
-      return;
+    if (follow_each_other(blocks)) {
+      memory_ = blocks.front().new_empty({0});
+      memory_.set_(blocks.front().storage(), blocks.front().storage_offset(), {total(blocks)}, {1});
+    } else {
+      copy(blocks, use);
     }
-    memory_ = at::empty({total_}, tensors_.front().options());
-    if (use == Flat::Use::writes) {
-      copies_back_ = true;
-      return;
-    }
-    for_each_block([](at::Tensor& tensor, const at::Tensor& block) { block.copy_(tensor); });
-    copies_back_ = use == Flat::Use::both;
   }
 
   const at::Tensor& memory() const noexcept { return memory_; }
-  // Elements of each block, as torch counts them.
+  Buffer buffer() const { return memory_.defined() ? whole(memory_) : Buffer{}; }
+  // Elements of each block, as Rondo counts them.
   const std::vector<std::size_t>& counts() const noexcept { return counts_; }
   bool even() const noexcept {
-    for (const std::size_t count : counts_)
-      if (count != counts_.front()) return false;
-    return true;
+    return std::ranges::all_of(counts_, [&](std::size_t one) { return one == counts_.front(); });
   }
-  std::size_t size() const noexcept { return tensors_.size(); }
-  bool copies_back() const noexcept { return copies_back_; }
+  // Writes what came into the memory to the tensors.
   void copy_back() {
-    if (!copies_back_) return;
-    for_each_block([](at::Tensor& tensor, const at::Tensor& block) {
+    if (copied_to_.empty()) return;
+    for_each(copied_to_, [](at::Tensor& tensor, const at::Tensor& block) {
       tensor.copy_(block);
       keep_for_current_stream(tensor);
     });
@@ -120,30 +91,47 @@ class FlatList {
   }
 
  private:
-  bool follow_each_other() const {
-    std::int64_t next = tensors_.front().storage_offset();
-    for (const at::Tensor& tensor : tensors_) {
-      if (!tensor.is_contiguous() || !tensor.storage().is_alias_of(tensors_.front().storage()) ||
+  void copy(Tensors blocks, Use use) {
+    memory_ = at::empty({total(blocks)}, blocks.front().options());
+    if (use != Use::writes)
+      for_each(blocks, [](at::Tensor& tensor, const at::Tensor& block) { block.copy_(tensor); });
+    if (use != Use::reads) copied_to_ = std::move(blocks);
+  }
+  // Calls function(tensor, its part of the memory).
+  template <class Function>
+  void for_each(Tensors& tensors, const Function& function) {
+    std::int64_t offset = 0;
+    for (at::Tensor& tensor : tensors) {
+      function(tensor, memory_.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+      offset += tensor.numel();
+    }
+  }
+  static std::int64_t total(const Tensors& tensors) {
+    std::int64_t sum = 0;
+    for (const at::Tensor& tensor : tensors) sum += tensor.numel();
+    return sum;
+  }
+  static bool follow_each_other(const Tensors& tensors) {
+    std::int64_t next = tensors.front().storage_offset();
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.is_contiguous() || !tensor.storage().is_alias_of(tensors.front().storage()) ||
           tensor.storage_offset() != next)
         return false;
       next += tensor.numel();
     }
     return true;
   }
-  template <class Function>
-  void for_each_block(const Function& function) {
-    std::int64_t offset = 0;
-    for (at::Tensor& tensor : tensors_) {
-      function(tensor, memory_.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-      offset += tensor.numel();
-    }
-  }
 
-  Tensors tensors_;
   at::Tensor memory_;
   std::vector<std::size_t> counts_;
-  std::int64_t total_ = 0;
-  bool copies_back_ = false;
+  Tensors copied_to_;
+};
+
+// The memory of one operation of Rondo, and its reduction. A call of torch may be several
+// operations.
+struct Operands {
+  Flat in{}, out{};
+  Reduction how{};
 };
 
 }  // namespace rondo::python

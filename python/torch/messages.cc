@@ -13,38 +13,33 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only_one(tensors);
   check_root(peer);
   check_tag(tag);
-  Flat flat(tensor, Flat::Use::reads);
-  return run(
-      {OpType::SEND, "rondo:send", c10d::kUnsetTimeout, true, tensors, {}},
-      [&](Communicator& c, const OpOptions& options, Parts& parts) {
-        parts.push_back(c.send(whole(flat.memory()), peer, std::uint32_t(tag), options));
-      },
-      [flat] {});
+  return run({OpType::SEND, "rondo:send", c10d::kUnsetTimeout, true, tensors, {}},
+             {{Flat(tensor, Flat::Use::reads)}},
+             [=](Communicator& c, const Operands& with, const OpOptions& options) {
+               return c.send(with.in.buffer(), peer, std::uint32_t(tag), options);
+             });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only_one(tensors);
   check_root(peer);
   check_tag(tag);
-  Flat flat(tensor, Flat::Use::writes);
-  return run(
-      {OpType::RECV, "rondo:recv", c10d::kUnsetTimeout, true, tensors, tensors},
-      [&](Communicator& c, const OpOptions& options, Parts& parts) {
-        parts.push_back(c.receive(whole(flat.memory()), peer, std::uint32_t(tag), options));
-      },
-      [flat]() mutable { flat.copy_back(); });
+  return run({OpType::RECV, "rondo:recv", c10d::kUnsetTimeout, true, tensors, tensors},
+             {{{}, Flat(tensor, Flat::Use::writes)}},
+             [=](Communicator& c, const Operands& with, const OpOptions& options) {
+               return c.receive(with.out.buffer(), peer, std::uint32_t(tag), options);
+             });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& tensor = only_one(tensors);
   check_tag(tag);
-  Flat flat(tensor, Flat::Use::writes);
   return run(
       {OpType::RECVANYSOURCE, "rondo:recvAnySource", c10d::kUnsetTimeout, true, tensors, tensors},
-      [&](Communicator& c, const OpOptions& options, Parts& parts) {
-        parts.push_back(c.receive_any(whole(flat.memory()), std::uint32_t(tag), options));
-      },
-      [flat]() mutable { flat.copy_back(); });
+      {{{}, Flat(tensor, Flat::Use::writes)}},
+      [=](Communicator& c, const Operands& with, const OpOptions& options) {
+        return c.receive_any(with.out.buffer(), std::uint32_t(tag), options);
+      });
 }
 
 }  // namespace rondo::python

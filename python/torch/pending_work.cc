@@ -2,6 +2,7 @@
 #include "python/torch/pending_work.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -9,6 +10,31 @@
 #include "base/clock.h"
 
 namespace rondo::python {
+
+// The operations count down here. It has no tensors and may outlive the work.
+struct PendingWork::Countdown {
+  std::atomic<std::size_t> left{0};  // operations that run, and the start
+  std::atomic<int> waiting{0};       // threads that will look when all have ended
+  std::atomic<bool> claimed{false};
+
+  // True for one caller, which must finish the work.
+  bool claim() noexcept { return !claimed.exchange(true); }
+  // True if the caller must finish the work: nobody else will. It may be the thread that drives.
+  bool part_ends() noexcept { return left.fetch_sub(1) == 1 && waiting.load() == 0 && claim(); }
+};
+
+PendingWork::PendingWork(std::shared_ptr<GroupSession> session, int rank, const GroupCall& call,
+                         CallStream stream, std::uint64_t sequence,
+                         std::chrono::milliseconds timeout)
+    : c10d::Work(rank, call.type, call.title, call.inputs),
+      session_(std::move(session)),
+      outputs_(call.outputs),
+      stream_(stream),
+      sequence_(sequence),
+      timeout_(timeout),
+      after_waits_(call.after_waits),
+      after_all_(call.after_all),
+      countdown_(std::make_shared<Countdown>()) {}
 
 void PendingWork::begin(Parts parts, After after) {
   parts_ = std::move(parts);
@@ -20,6 +46,31 @@ void PendingWork::begin(Parts parts, After after) {
       if (countdown->part_ends()) finish_later();
     });
   if (countdown_->part_ends()) after_waits_ ? finish_later() : finish_now();
+}
+
+bool PendingWork::isDone() const {
+  const std::lock_guard lock(own_mutex_);
+  return finished_ && (!future_ || future_->completed());
+}
+
+bool PendingWork::isSuccess() const {
+  const std::lock_guard lock(own_mutex_);
+  return finished_ && !error_;
+}
+
+std::exception_ptr PendingWork::exception() const {
+  const std::lock_guard lock(own_mutex_);
+  return finished_ ? error_ : nullptr;
+}
+
+void PendingWork::release_resources() {
+  outputs_ = {};
+  future_.reset();
+}
+
+bool PendingWork::has_future() const {
+  const std::lock_guard lock(own_mutex_);
+  return static_cast<bool>(future_);
 }
 
 bool PendingWork::isCompleted() {

@@ -18,7 +18,6 @@
 #include <ATen/ThreadLocalState.h>
 #include <rondo/work.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -38,47 +37,41 @@ namespace rondo::python {
 
 using Parts = std::vector<Work>;
 
+// A call of torch, which may be several operations.
+struct GroupCall {
+  c10d::OpType type;
+  const char* title;
+  std::chrono::milliseconds timeout;
+  bool async = true;
+  Tensors inputs, outputs;  // as torch knows them
+  // The copy back, or what else follows the operations, waits for more of them. It then runs on a
+  // Finisher, so that wait(timeout) and isCompleted() keep their word.
+  bool after_waits = false;
+  // A thread that waits for this call comes after all that follows operations of the group, also
+  // those of works that have ended or are gone.
+  bool after_all = false;
+};
+
 // Thread-safe.
 class PendingWork final : public c10d::Work {
  public:
   // Runs after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
 
-  // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
-  // and isCompleted() keep their word. after_all: who waits for this one comes after all that
-  // follows operations of the group, also those of works that have ended or are gone.
-  PendingWork(std::shared_ptr<GroupSession> session, int rank, c10d::OpType type, const char* title,
-              const Tensors& inputs, Tensors outputs, CallStream stream, std::uint64_t sequence,
-              std::chrono::milliseconds timeout, bool after_waits, bool after_all)
-      : c10d::Work(rank, type, title, inputs),
-        session_(std::move(session)),
-        outputs_(std::move(outputs)),
-        stream_(stream),
-        sequence_(sequence),
-        timeout_(timeout),
-        after_waits_(after_waits),
-        after_all_(after_all) {}
+  PendingWork(std::shared_ptr<GroupSession> session, int rank, const GroupCall& call,
+              CallStream stream, std::uint64_t sequence, std::chrono::milliseconds timeout);
 
   // The operations have been started. `after` keeps the memory that they use. Once only.
   void begin(Parts parts, After after);
 
   // Whether all has been done. Drives nothing.
-  bool isDone() const {
-    const std::lock_guard lock(own_mutex_);
-    return finished_ && (!future_ || future_->completed());
-  }
+  bool isDone() const;
 
   // On a GPU: whether the results are in the caller's tensors, for any stream. Makes no callbacks:
   // they may take long.
   bool isCompleted() override;
-  bool isSuccess() const override {
-    const std::lock_guard lock(own_mutex_);
-    return finished_ && !error_;
-  }
-  std::exception_ptr exception() const override {
-    const std::lock_guard lock(own_mutex_);
-    return finished_ ? error_ : nullptr;
-  }
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
   // A timeout of 0 is none. One that passes leaves the operation under way. As with NCCL, the host
   // waits for a GPU only where a timeout is given. exception() and every later call tell of an
   // error that comes after wait().
@@ -100,23 +93,10 @@ class PendingWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
   // Nobody has the work any more, but Backend::collectives_ may know of it for long.
-  void release_resources() override {
-    outputs_ = {};
-    future_.reset();
-  }
+  void release_resources() override;
 
  private:
-  // The operations count down here. It has no tensors and may outlive the work.
-  struct Countdown {
-    std::atomic<std::size_t> left{0};  // operations that run, and the start
-    std::atomic<int> waiting{0};       // threads that will look when all have ended
-    std::atomic<bool> claimed{false};
-
-    // True for one caller, which must finish the work.
-    bool claim() noexcept { return !claimed.exchange(true); }
-    // True if the caller must finish the work: nobody else will. It may be the thread that drives.
-    bool part_ends() noexcept { return left.fetch_sub(1) == 1 && waiting.load() == 0 && claim(); }
-  };
+  struct Countdown;
 
   // Until all is done, or the time is over: then it throws.
   void await_end(std::chrono::milliseconds timeout);
@@ -145,10 +125,7 @@ class PendingWork final : public c10d::Work {
   bool all_on_gpu_has_ended();
   void mark_future();
 
-  bool has_future() const {
-    const std::lock_guard lock(own_mutex_);
-    return static_cast<bool>(future_);
-  }
+  bool has_future() const;
   // The thread that has claimed the work finishes it. A future is marked then, too; its callbacks
   // may run.
   bool await_finish(std::chrono::steady_clock::time_point until);
@@ -161,7 +138,7 @@ class PendingWork final : public c10d::Work {
   const std::chrono::milliseconds timeout_;
   const bool after_waits_;
   const bool after_all_;
-  const std::shared_ptr<Countdown> countdown_ = std::make_shared<Countdown>();
+  const std::shared_ptr<Countdown> countdown_;
   Parts parts_;
   c10::intrusive_ptr<PendingWork> itself_;  // until it is finished, also when nobody else holds it
 

@@ -3,23 +3,23 @@
 // Backend::run, which makes every call of the backend: it starts operations and sees to their end.
 #pragma once
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "python/torch/backend.h"
 
 namespace rondo::python {
 
 template <class Start, class After>
-Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after) {
+Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, After after) {
   const CallStream stream(call.inputs, call.outputs);
   const std::uint64_t sequence = ++sequence_;
   OpOptions options = options_of(call);
   options.stream = stream.handle();
   const auto pending = [&](Milliseconds timeout) {
     session_->prepare_finish();
-    return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
-                                            call.outputs, stream, sequence, timeout,
-                                            call.after_waits, call.after_all);
+    return c10::make_intrusive<PendingWork>(session_, getRank(), call, stream, sequence, timeout);
   };
   // On a GPU a blocking call returns before its end, so a work keeps the tensors.
   const bool lean = !call.async && !coalescing_ && !stream && !at::hasCallbacks();
@@ -48,6 +48,23 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
   else if (!call.async)
     work->wait(kNoTimeout);
   return work;
+}
+
+template <class Start>
+Backend::WorkPtr Backend::run(const GroupCall& call, std::vector<Operands> operands,
+                              const Start& start) {
+  const std::span<const Operands> all(operands);  // stay where they are, also when they are moved
+  return run_parts(
+      call,
+      [&](Communicator& communicator, OpOptions options, Parts& parts) {
+        for (const Operands& each : all) {
+          options.input_scale = each.how.factor;
+          parts.push_back(start(communicator, each, options));
+        }
+      },
+      [kept = std::move(operands)]() mutable {
+        for (Operands& each : kept) each.out.copy_back();
+      });
 }
 
 }  // namespace rondo::python
