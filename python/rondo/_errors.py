@@ -93,23 +93,10 @@ class SystemFailureError(Error):
     code = "system"
 
 
-# By the numbers of rondo_status (rondo/c.h). 0 is no error.
-CLASSES: list[type[Error]] = [
-    Error,
-    InvalidArgumentError,
-    MismatchError,
-    DeadlineExceededError,
-    PeerLostError,
-    PeerLeftError,
-    AbortedError,
-    RendezvousError,
-    AuthenticationError,
-    CorruptError,
-    UnsupportedError,
-    SystemFailureError,
-]
+# By the numbers of rondo::Errc, which count the classes in this order. 0 is no error.
+CLASSES: list[type[Error]] = [Error, *Error.__subclasses__()]
 
 
 def exception_of(status: int, message: str) -> Error:
-    """The exception for a status and a message of the C API."""
+    """The exception for a number of rondo::Errc and a message."""
     return (CLASSES[status] if 0 < status < len(CLASSES) else Error)(message)

@@ -136,7 +136,7 @@ class ShardedSampler(DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         dealer = self._dealer(self._start)
-        while indices := dealer.next(AT_ONCE)[0]:
+        while indices := dealer.next(AT_ONCE):
             yield from indices
 
     def _go_to(self, start: Position) -> None:
@@ -148,7 +148,7 @@ class ShardedSampler(DistributedSampler[int]):
     def _dealer(self, start: Position) -> _core.Sampler:
         """Makes Rondo's sampler. Each iteration makes its own, so that this object can be copied and
         pickled."""
-        dealer = _core.Sampler(
+        return _core.Sampler(
             self._samples,
             self.rank,
             self.num_replicas,
@@ -156,9 +156,8 @@ class ShardedSampler(DistributedSampler[int]):
             self.seed,
             self.drop_last,
             self.uneven,
+            *start,
         )
-        dealer.resume(*start)
-        return dealer
 
 
 def _natural(name: str, value: int) -> int:
