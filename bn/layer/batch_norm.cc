@@ -23,12 +23,11 @@ class SyncBatchNorm::State {
 
   State(Communicator& communicator, std::size_t channels, BatchNormOptions options)
       : model(communicator, channels, std::move(options)),
-        compute(on_gpu() ? layer::compute_on_gpu(model) : layer::compute_on_host(model)),
-        guard(model, *compute),
-        records(std::make_shared<layer::PassPool>(model.identity->title, on_gpu() ? 0 : channels)) {
-  }
+        compute(model),
+        guard(model, compute),
+        records(std::make_shared<layer::PassPool>(model.identity->title)) {}
   ~State() {
-    if (under_way != UnderWay::nothing) compute->dissolve();
+    if (under_way != UnderWay::nothing) compute.dissolve();
     records->close();
   }
   State(const State&) = delete;
@@ -37,7 +36,7 @@ class SyncBatchNorm::State {
   bool on_gpu() const noexcept { return model.options.device >= 0; }
   void take_stream(bool of_pass_under_way) {
     guard.communicator();
-    if (const std::string problem = compute->take_stream(of_pass_under_way); !problem.empty())
+    if (const std::string problem = compute.take_stream(of_pass_under_way); !problem.empty())
       throw Error(Errc::unsupported, fmt::format("{}: {}", model.who(), problem));
   }
   // Before a begin_forward or a backward pass.
@@ -66,7 +65,7 @@ class SyncBatchNorm::State {
   }
 
   layer::Model model;
-  std::unique_ptr<Compute> compute;
+  Compute compute;
   layer::Guard guard;
   std::shared_ptr<layer::PassPool> records;
   UnderWay under_way = UnderWay::nothing;
@@ -108,7 +107,7 @@ void SyncBatchNorm::set_options(const BatchNormOptions& options) {
   if (state_->under_way != State::UnderWay::nothing)
     state_->guard.refuse("set_options() while a pass is under way: call it between passes");
   state_->model.set_options(options);
-  state_->compute->set_threads(options.threads);
+  state_->compute.set_threads();
 }
 Buffer SyncBatchNorm::gamma() const noexcept {
   return state_->model.buffers.gamma;
@@ -123,13 +122,13 @@ Buffer SyncBatchNorm::running_variance() const noexcept {
   return state_->model.buffers.running_variance;
 }
 Buffer SyncBatchNorm::point() const noexcept {
-  return state_->compute->point();
+  return state_->compute.arrays().point();
 }
 Buffer SyncBatchNorm::mean() const noexcept {
-  return state_->compute->mean();
+  return state_->compute.arrays().mean();
 }
 Buffer SyncBatchNorm::variance() const noexcept {
-  return state_->compute->variance();
+  return state_->compute.arrays().variance();
 }
 std::uint64_t SyncBatchNorm::count() const noexcept {
   return static_cast<std::uint64_t>(state_->model.count);
@@ -142,7 +141,7 @@ void SyncBatchNorm::set_batches(std::uint64_t batches) noexcept {
   state_->model.counted_unseen = false;
 }
 void SyncBatchNorm::set_stream(void* stream) noexcept {
-  state_->compute->set_stream(stream);
+  state_->compute.set_stream(stream);
 }
 
 void SyncBatchNorm::bind_parameters(Buffer gamma, Buffer beta) {
@@ -199,7 +198,7 @@ void SyncBatchNorm::begin_forward(const Activations& x) {
     pass.x_fingerprint = statistics::fingerprint(x.data, state.model.bytes_of(x));
   pass.step = ++state.model.steps;
   state.x = x;
-  state.compute->begin_forward(pass, x);
+  state.compute.begin_forward(pass, x);
   state.under_way = State::UnderWay::forward;
 }
 
@@ -210,7 +209,7 @@ BatchNormPass SyncBatchNorm::end_forward(const Activations& y) {
   state.take_stream(true);
   state.guard.output(state.x, y, "y");
   state.forward->in_place = state.x.samples > 0 && y.data == state.x.data;
-  state.finish([&] { state.compute->end_forward(*state.forward, state.x, y.data); });
+  state.finish([&] { state.compute.end_forward(*state.forward, state.x, y.data); });
   return BatchNormPass(state.records, std::move(state.forward));
 }
 
@@ -231,7 +230,7 @@ void SyncBatchNorm::begin_backward(const BatchNormPass& pass, const Activations&
   state.backward = &record;
   state.x = x;
   state.dy = dy;
-  state.compute->begin_backward(record, x, dy.data);
+  state.compute.begin_backward(record, x, dy.data);
   state.under_way = State::UnderWay::backward;
 }
 
@@ -244,7 +243,7 @@ void SyncBatchNorm::end_backward(const Activations& dx, const BatchNormGradients
   state.guard.output(state.dy, dx, "dx");
   state.guard.gradients(gradients);
   state.finish([&] {
-    state.compute->end_backward(*state.backward, state.x, state.dy.data, dx.data, gradients);
+    state.compute.end_backward(*state.backward, state.x, state.dy.data, dx.data, gradients);
   });
 }
 
@@ -256,7 +255,7 @@ void SyncBatchNorm::backward_parameters(const BatchNormPass& pass, const Activat
   const PassRecord& record = state.begin_backward(pass, x, dy);
   state.guard.gradients(gradients);
   state.model.shared->local_calls().local_backwards.note(options().name);
-  state.compute->backward_parameters(record, x, dy.data, gradients);
+  state.compute.backward_parameters(record, x, dy.data, gradients);
 }
 
 void SyncBatchNorm::evaluate(const Activations& x, const Activations& y) const {
@@ -270,7 +269,7 @@ void SyncBatchNorm::evaluate(const Activations& x, const Activations& y) const {
   state.guard.output(x, y, "y");
   state.take_stream(false);
   state.model.shared->local_calls().evaluations.note(options().name);
-  state.compute->evaluate(x, y.data);
+  state.compute.evaluate(x, y.data);
 }
 
 }  // namespace rondo

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "bn/statistics/fingerprint.h"
-#include "bn/statistics/values.h"
 
 namespace rondo::layer {
 
@@ -95,7 +94,7 @@ void Guard::bound(const char* what, const Buffer& buffer, bool exists) const {
   if (!exists) return;
   const int device = model_.options.device;
   const bool elsewhere = device < 0 ? buffer.device >= 0 : buffer.device != device;
-  if (buffer.count != model_.channels || !statistics::is_float_of_layer(buffer.type) ||
+  if (buffer.count != model_.channels || !is_float_of_layer(buffer.type) ||
       buffer.data == nullptr || elsewhere)
     refuse(fmt::format("{} must be {} f64, f32, f16 or bf16 in {}, not {} {}{}", what,
                        model_.channels,

@@ -29,23 +29,16 @@ GpuReport::GpuReport(std::shared_ptr<const GpuKernels> kernels)
       copied_(kernels_->gpu()) {}
 
 GpuReport::~GpuReport() {
-  const device::Gpu& gpu = kernels_->gpu();
-  if (!used_ || !gpu.here()) return;
-  try {
-    const device::Current current(gpu);
-    // Memory to which a copy may still come is never freed.
-    if (device::wait_for(copied_, settle_time) == device::not_ready)
-      device::keep_until_exit(std::move(memory_));
-  } catch (const Error&) {
-    // The GPU has failed, and runs nothing any more.
-  }
+  // Memory to which a copy may still come is never freed.
+  if (used_ && !kernels_->settle(copied_)) device::keep_until_exit(std::move(memory_));
 }
 
-void GpuReport::enqueue(std::uintptr_t section, device::StreamHandle stream) {
+void GpuReport::enqueue(const double* far_word, void* on) {
   const device::Gpu& gpu = kernels_->gpu();
-  gpu.check(
-      gpu.driver().copy_to_host(memory_->data(), section - sizeof(double), report_bytes, stream),
-      "cuMemcpyDtoHAsync");
+  const auto stream = static_cast<device::StreamHandle>(on);
+  gpu.check(gpu.driver().copy_to_host(memory_->data(), reinterpret_cast<device::Address>(far_word),
+                                      report_bytes, stream),
+            "cuMemcpyDtoHAsync");
   gpu.check(copied_.record(stream), "cuEventRecord");
   used_ = true;
 }

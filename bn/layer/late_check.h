@@ -11,6 +11,7 @@
 #include <rondo/communicator.h>
 
 #include "bn/layer/device/objects.h"
+#include "bn/layer/kernels/arguments.h"
 #include "bn/statistics/position.h"
 
 namespace rondo::layer {
@@ -23,8 +24,8 @@ class GpuReport {
   ~GpuReport();
 
   const GpuKernels& kernels() const noexcept { return *kernels_; }
-  // section: its address. The context is current. Throws Error(system).
-  void enqueue(std::uintptr_t section, device::StreamHandle stream);
+  // far_word: the section comes behind it. The context is current. Throws Error(system).
+  void enqueue(const double* far_word, void* stream);
   // Waits for the copy. Throws Error: deadline, system.
   void wait(std::chrono::milliseconds time) const;
   bool far() const noexcept { return data()[0] != 0; }

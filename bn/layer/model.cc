@@ -7,8 +7,6 @@
 #include <cmath>
 #include <utility>
 
-#include "bn/statistics/values.h"
-
 namespace rondo::layer {
 
 namespace {
@@ -38,7 +36,7 @@ std::string problem_of_changes(const BatchNormOptions& options) {
 }
 
 std::string problem_of(const BatchNormOptions& options) {
-  if (!statistics::is_float_of_layer(options.type))
+  if (!is_float_of_layer(options.type))
     return fmt::format("type is {}; activations must be f64, f32, f16 or bf16",
                        name_of(options.type));
   if (options.layout != TensorLayout::nchw && options.layout != TensorLayout::nhwc)
@@ -56,6 +54,10 @@ BatchNormOptions checked(BatchNormOptions options) {
 }
 
 }  // namespace
+
+bool is_float_of_layer(DType type) noexcept {
+  return type == DType::f64 || type == DType::f32 || type == DType::f16 || type == DType::bf16;
+}
 
 Model::Model(Communicator& of, std::size_t channels_of_layer, BatchNormOptions wanted)
     : communicator(&of),

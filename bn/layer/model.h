@@ -12,9 +12,15 @@
 #include "bn/layer/shared.h"
 #include "bn/statistics/identity.h"
 #include "bn/statistics/position.h"
-#include "bn/statistics/values.h"
 
 namespace rondo::layer {
+
+// Parameters and running statistics of a layer, wherever they lie. Count 0: there is none.
+struct LayerBuffers {
+  Buffer gamma, beta, running_mean, running_variance;
+};
+
+bool is_float_of_layer(DType type) noexcept;  // f64, f32, f16, bf16
 
 // A layer's options and memory, wherever it computes. Thread-bound. It may outlive its
 // communicator.
@@ -60,7 +66,7 @@ struct Model {
   BatchNormOptions options;
   std::optional<statistics::LayerNames::Use> name;
   std::shared_ptr<const statistics::Identity> identity;  // another when options change
-  statistics::LayerBuffers buffers;                      // the layer's own, unless bound elsewhere
+  LayerBuffers buffers;                                  // the layer's own, unless bound elsewhere
   std::uint64_t batches = 0;                             // in the running statistics
   // On a GPU: the pass that was not looked at yet is in `batches`.
   bool counted_unseen = false;

@@ -8,14 +8,11 @@ namespace rondo {
 
 namespace layer {
 
-PassPool::PassPool(std::string title, std::size_t channels) noexcept
-    : title_(std::move(title)), channels_(channels) {}
-
 std::unique_ptr<PassRecord> PassPool::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
     free_.reserve(made_ + 1);
-    auto record = std::make_unique<PassRecord>(channels_);
+    auto record = std::make_unique<PassRecord>();
     ++made_;
     return record;
   }

@@ -18,37 +18,15 @@ constexpr std::size_t most_tag_name = 18;
 
 }  // namespace
 
-std::span<double> Exchange::section() {
+double* Exchange::memory() {
   if (memory_.data() == nullptr)
-    memory_ = communicator_->allocate((elements_ + (on_gpu() ? 1 : 0)) * sizeof(double), device_);
-  return {static_cast<double*>(memory_.data()), elements_};
+    memory_ = communicator_->allocate(memory_elements() * sizeof(double), device_);
+  return static_cast<double*>(memory_.data());
 }
 
-std::uintptr_t Exchange::address() {
-  return reinterpret_cast<std::uintptr_t>(section().data()) + sizeof(double);
-}
-
-void Exchange::send(const Position& position, double count, std::uint64_t history) {
-  const std::span<double> to = section();
-  const auto agree = [&](std::size_t which, std::uint64_t number) {
-    put_agreement(to.subspan(1 + which * agreement_elements).first<agreement_elements>(), number);
-  };
-  to[0] = count;
-  agree(0, position.place());
-  agree(1, position.layer->hash);
-  agree(2, history);
-  history_ = history;
-  start(position, {});
-}
-
-void Exchange::send_on(const Position& position, void* stream) {
-  OpOptions options;
-  options.stream = stream;
-  start(position, options);
-}
-
-void Exchange::start(const Position& position, OpOptions options) {
+void Exchange::send(const Position& position, void* stream) {
   position_ = position;
+  if (!on_gpu()) history_ = history_in({section(), elements_});
   const BatchNormOptions& layer = position.layer->options;
   // The end of a long name says more than its beginning: "encoder.layer3.5.bn2".
   std::string_view name = layer.name;
@@ -58,17 +36,21 @@ void Exchange::start(const Position& position, OpOptions options) {
   const auto end = fmt::format_to_n(tag, sizeof tag, "{} {} {}{}",
                                     position.pass == Pass::forward ? "fwd" : "bwd", position.step,
                                     cut ? ".." : "", name);
+  OpOptions options;
+  options.stream = stream;
   options.priority = Priority::urgent;
   options.deadline = layer.deadline;
   options.tag = {tag, std::min(end.size, sizeof tag)};
-  const Buffer buffer{memory_.data(), elements_ + (on_gpu() ? 1 : 0), DType::f64, device_};
+  const Buffer buffer{memory_.data(), memory_elements(), DType::f64, device_};
   work_ = communicator_->all_reduce(buffer, buffer, ReduceOp::sum, options);
 }
 
-template <class Wait>
-void Exchange::finish(Wait wait) {
+void Exchange::join(void* stream) {
   try {
-    wait();
+    if (on_gpu())
+      work_.join(stream);
+    else
+      work_.wait();
   } catch (const Error& error) {
     const bool calls_differ = error.code() == Errc::mismatch && work_.error();
     if (!calls_differ) throw;
@@ -81,18 +63,9 @@ void Exchange::finish(Wait wait) {
   }
 }
 
-void Exchange::wait() {
-  finish([this] { work_.wait(); });
-}
-
-void Exchange::join(void* stream) {
-  finish([&] { work_.join(stream); });
-}
-
 // All ranks see the same sums, so they come to the same conclusion here.
-void Exchange::check() const {
-  const Agreed agreed =
-      agreed_in({static_cast<const double*>(memory_.data()), elements_}, communicator_->size());
+void Exchange::check() {
+  const Agreed agreed = agreed_in({section(), elements_}, communicator_->size());
   if (!agreed.all()) tell_apart(*communicator_, position_, agreed, history_, *calls_);
 }
 

@@ -26,8 +26,8 @@ namespace rondo::statistics {
 //
 // If an agreement fails, the ranks tell each other where they are.
 //
-// On a GPU the kernels write and read the section, and a word comes before it, which says whether K
-// was too far from the mean. Thread-bound; it has no locks. One collective is under way at a time.
+// On a GPU its kernels write and read the section. Thread-bound; it has no locks. One collective is
+// under way at a time.
 class Exchange {
  public:
   // How many elements of a section come before the sums.
@@ -41,19 +41,19 @@ class Exchange {
         elements_(head + 2 * channels),
         device_(device) {}
 
-  // Where this rank puts its sums, and after wait() finds those of all ranks.
-  std::span<double> sums() { return section().subspan(head); }
-  void send(const Position& position, double count, std::uint64_t history);
-  // Throws Error.
-  void wait();
-  // Throws Error(mismatch) on all ranks if they are not at the same place.
-  void check() const;
-  double count() const noexcept { return static_cast<const double*>(memory_.data())[0]; }
+  // Where this rank puts its section, and after join() finds the sums over all ranks. Its memory is
+  // that of the layer's device, and allocated by the first call.
+  double* section() { return memory() + (on_gpu() ? 1 : 0); }
+  // A word for the layer: whether K was too far from the mean. On a GPU it lies before the section.
+  double* far_word() { return on_gpu() ? memory() : &far_; }
 
-  // On a GPU: the address of the section, and a collective that is ordered on the stream.
-  std::uintptr_t address();
-  void send_on(const Position& position, void* stream);
+  // Starts the collective; on a GPU behind what is on the stream.
+  void send(const Position& position, void* stream);
+  // On the processor waits for the collective; on a GPU orders it on the stream. Throws Error.
   void join(void* stream);
+  // On the processor, after join(). Throws Error(mismatch) on all ranks if they are not at the same
+  // place.
+  void check();
 
   // Waits for a collective under way and forgets it: for a destructor.
   void dissolve() noexcept;
@@ -62,16 +62,15 @@ class Exchange {
 
  private:
   bool on_gpu() const noexcept { return device_ >= 0; }
-  std::span<double> section();
-  void start(const Position& position, OpOptions options);
-  template <class Wait>
-  void finish(Wait wait);
+  double* memory();
+  std::size_t memory_elements() const noexcept { return elements_ + (on_gpu() ? 1 : 0); }
 
   Communicator* communicator_;
   const LocalCalls* calls_;
-  std::size_t elements_;
+  std::size_t elements_;  // of a section
   int device_;
   Memory memory_;  // from the first pass on
+  double far_ = 0;
   Work work_;
   Position position_;          // of the collective that was sent last
   std::uint64_t history_ = 0;  // on the processor

@@ -11,14 +11,10 @@
 // out, until K is near enough. They may need several rounds: if K was a million times too far away,
 // so is the first mean.
 //
-// The functions for one channel run on the processor and on GPUs.
+// The functions are those for one channel, and run on the processor and on GPUs.
 #pragma once
 
 #include <math.h>
-
-#include <cstddef>
-#include <span>
-#include <vector>
 
 #include "base/host_device.h"
 
@@ -102,29 +98,5 @@ RONDO_HD inline double next_running_variance(double running, double m2, double c
                                              double momentum) noexcept {
   return count > 1 ? (1 - momentum) * running + momentum / (count - 1) * m2 : running;
 }
-
-// Moments of one rank by channel: m = point + offset, without rounding.
-struct LocalMoments {
-  explicit LocalMoments(std::size_t channels) : point(channels), offset(channels), m2(channels) {}
-  double count = 0;
-  std::vector<double> point, offset, m2;
-};
-
-// Moments of all ranks by channel: see Merged.
-struct GlobalMoments {
-  explicit GlobalMoments(std::size_t channels)
-      : mean(channels), rest(channels), m2(channels), point(channels) {}
-  double count = 0;
-  std::vector<double> mean, rest, m2, point;
-  double variance(std::size_t channel) const noexcept { return m2[channel] / count; }
-};
-
-// Writes this rank's s1 and s2 about K, [channels] each, one behind the other.
-void put_sums(const LocalMoments& local, std::span<const double> K,
-              std::span<double> sums) noexcept;
-
-// Takes the sums over all ranks about K = global.point; count > 0. Returns whether K was near
-// enough. If not, call put_sums about the new global.point and then this again.
-bool take_sums(GlobalMoments& global, double count, std::span<const double> sums) noexcept;
 
 }  // namespace rondo::statistics

@@ -52,6 +52,13 @@ Agreed agreed_in(std::span<const double> section, int size) noexcept {
   return {agree(0), agree(1), agree(2)};
 }
 
+std::uint64_t history_in(std::span<const double> section) noexcept {
+  std::uint64_t history = 0;
+  for (std::size_t i = 0; i < agreement_elements / 2; ++i)
+    history |= static_cast<std::uint64_t>(section[1 + 2 * agreement_elements + 2 * i]) << (16 * i);
+  return history;
+}
+
 void tell_apart(Communicator& communicator, const Position& mine, const Agreed& agreed,
                 std::optional<std::uint64_t> history, const LocalCalls& calls) {
   std::string past;

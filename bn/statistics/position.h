@@ -66,6 +66,8 @@ struct Agreed {
 };
 // section: the sums over `size` ranks, see exchange.h.
 Agreed agreed_in(std::span<const double> section, int size) noexcept;
+// Returns the history that this rank's section gives.
+std::uint64_t history_in(std::span<const double> section) noexcept;
 
 // Throws Error(mismatch) on all ranks, with where each of them is, and what it did alone before.
 // history: of this rank, where it is known. Collective.

@@ -20,7 +20,7 @@ struct PassRecord;
 // shape, and the number of the pass. x itself stays with the caller. SyncBatchNorm::forward() and
 // end_forward() return it. It may be used for several backward passes, or for none.
 //
-// It holds four arrays of [channels] f64, which go back to the layer: once a layer has made as many
+// It holds five arrays of [channels] f64, which go back to the layer: once a layer has made as many
 // passes as are alive at a time, it allocates no more. A pass may outlive its layer and its
 // communicator; then it can only be destroyed. Reentrant; the destructor is thread-safe, so any
 // thread may drop a pass while the layer is in use.

@@ -2,9 +2,11 @@
 //
 // The variance merged over ranks, compared with long double, where the usual ways lose their
 // digits.
+#include <memory>
 #include <numeric>
 
-#include "bn/layer/passes.h"
+#include "bn/layer/arrays.h"
+#include "bn/layer/host_place.h"
 #include "bn/places.h"
 #include "bn/statistics/moments.h"
 
@@ -57,25 +59,56 @@ struct Exact {
   }
 };
 
-// Adds over ranks like a chain: each sum is rounded.
-bool merge(const std::vector<statistics::LocalMoments>& locals, statistics::GlobalMoments& global) {
-  double count = 0;
-  Numbers sums(2), own(2);
-  for (const statistics::LocalMoments& local : locals) {
-    statistics::put_sums(local, global.point, own);
-    count += local.count;
-    for (std::size_t i = 0; i < 2; ++i) sums[i] += own[i];
+// A rank with the elements of a layer of one channel.
+class OneChannel {
+ public:
+  // point: about which the elements are summed first.
+  OneChannel(const Numbers& values, DType type, double point = 0)
+      : place_(pool_, 1, type, 1, layer::Arrays::elements(1)),
+        arrays_(place_, 1, type, 0, -1),
+        count_(static_cast<double>(values.size())) {
+    Tensor x(type, TensorLayout::nchw, Batch{1, 1, values.size(), values}, 0, 1);
+    set_point(point);
+    arrays_.take_moments({x.view().data, values.empty() ? 0 : 1u, values.size()},
+                         TensorLayout::nchw);
+    put(false);
   }
-  return statistics::take_sums(global, count, sums);
-}
+  double count() const { return count_; }
+  // Sums about K.
+  std::pair<double, double> sums(double K) {
+    set_point(K);
+    put(true);
+    return {section_[layer::SectionHead::elements], section_[layer::SectionHead::elements + 1]};
+  }
 
-statistics::LocalMoments local_moments(const Numbers& values, DType type) {
-  layer::Pool pool;
-  layer::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
-  Tensor x(type, TensorLayout::nchw, Batch{1, 1, values.size(), values}, 0, 1);
-  statistics::LocalMoments local(1);
-  passes.moments({x.view().data, values.empty() ? 0 : 1u, values.size()}, local, {});
-  return local;
+ private:
+  void set_point(double point) { *static_cast<double*>(arrays_.point().data) = point; }
+  void put(bool again) { arrays_.put_moments({section_, &far_}, {}, count_, again); }
+
+  layer::Pool pool_;
+  layer::HostPlace place_;
+  layer::Arrays arrays_;
+  double count_, far_ = 0, section_[layer::SectionHead::elements + 2];
+};
+
+// The statistics of all ranks.
+struct All {
+  double count = 0;
+  statistics::Merged merged{};
+  double variance() const { return merged.m2 / count; }
+};
+
+// Adds over ranks like a chain: each sum is rounded. Returns whether the point was near enough.
+bool merge(const std::vector<std::unique_ptr<OneChannel>>& ranks, All& all) {
+  double count = 0, first = 0, second = 0;
+  for (const auto& rank : ranks) {
+    const auto [own_first, own_second] = rank->sums(all.merged.point);
+    count += rank->count();
+    first += own_first;
+    second += own_second;
+  }
+  all = {count, statistics::merged(all.merged.point, count, first, second)};
+  return !all.merged.far;
 }
 
 TEST_CASE("variance merged over 256 ranks keeps its digits") {
@@ -85,19 +118,20 @@ TEST_CASE("variance merged over 256 ranks keeps its digits") {
         continue;  // not representable
       const std::vector<Numbers> ranks = draw_ranks(row, type, 256, 300);
       const Exact exact(ranks);
-      std::vector<statistics::LocalMoments> locals;
-      for (const Numbers& rank : ranks) locals.push_back(local_moments(rank, type));
-      statistics::GlobalMoments global(1);
+      std::vector<std::unique_ptr<OneChannel>> locals;
+      for (const Numbers& rank : ranks) locals.push_back(std::make_unique<OneChannel>(rank, type));
+      All global;
       const bool near = merge(locals, global);
       INFO("mean " << row.mean << ", deviation " << row.deviation << ' ' << name_of(type));
       CHECK(near == (std::abs(row.mean) < 16 * row.deviation));
       if (!near) CHECK(merge(locals, global));
-      CHECK(exact.error_of(global.variance(0)) <= most);
-      CHECK(std::abs(static_cast<double>((static_cast<long double>(global.mean[0]) - exact.mean) +
-                                         global.rest[0])) <= 1e-12 * row.deviation + 1e-20);
+      CHECK(exact.error_of(global.variance()) <= most);
+      CHECK(
+          std::abs(static_cast<double>((static_cast<long double>(global.merged.mean) - exact.mean) +
+                                       global.merged.rest)) <= 1e-12 * row.deviation + 1e-20);
       // The next step merges about the point where this one ended.
       CHECK(merge(locals, global));
-      CHECK(exact.error_of(global.variance(0)) <= most);
+      CHECK(exact.error_of(global.variance()) <= most);
     }
   }
 }
@@ -161,14 +195,11 @@ TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
               ? 0
               : (batch.values[0] + batch.values[1] + moved * (batch.values[0] - batch.values[1])) /
                     2;
-      layer::Pool pool;
-      layer::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
-      Tensor x(type, TensorLayout::nchw, batch, 0, 1);
-      statistics::LocalMoments local(1);
-      passes.moments({x.view().data, 1, values.size()}, local, {&point, 1});
-      statistics::GlobalMoments global(1);
-      if (!merge({local}, global)) merge({local}, global);
-      worst = std::max(worst, Exact({batch.values}).error_of(global.variance(0)));
+      std::vector<std::unique_ptr<OneChannel>> rank;
+      rank.push_back(std::make_unique<OneChannel>(batch.values, type, point));
+      All global;
+      if (!merge(rank, global)) merge(rank, global);
+      worst = std::max(worst, Exact({batch.values}).error_of(global.variance()));
     }
   }
   INFO("worst " << worst);
@@ -294,12 +325,9 @@ TEST_CASE("the mean and its rest are exact, however far the mean is from the poi
   // Each sum has 54 binary digits, one more than a double.
   const auto [point, away] = GENERATE(table<double, double>(
       {{0x1.99999ap-4, 1e8 + 1}, {1e8 + 1, 0x1.99999ap-4}, {-0x1.99999ap-4, 1e8 + 1}}));
-  statistics::GlobalMoments global(1);
-  global.point[0] = point;
-  const double sums[] = {away, away * away};
-  statistics::take_sums(global, 1, sums);
-  CHECK(global.rest[0] != 0);
-  CHECK(static_cast<long double>(global.mean[0]) + static_cast<long double>(global.rest[0]) ==
+  const statistics::Merged got = statistics::merged(point, 1, away, away * away);
+  CHECK(got.rest != 0);
+  CHECK(static_cast<long double>(got.mean) + static_cast<long double>(got.rest) ==
         static_cast<long double>(point) + static_cast<long double>(away));
 }
 

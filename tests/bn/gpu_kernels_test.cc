@@ -133,20 +133,17 @@ TEST_CASE("bn kernels for GPUs: sums of moments and gradients", "[kernels]") {
 TEST_CASE("bn kernels for GPUs: the head of a section", "[kernels]") {
   const auto section_of = [](const Numbers& K, SectionHead head) {
     const std::size_t channels = K.size();
-    Numbers own(3 * channels), section(1 + SectionHead::elements + 2 * channels, -7);
-    std::vector<std::uint32_t> far(channels);
-    FoldArguments arguments{};
-    arguments.task = FoldTask::nothing;
+    Numbers arrays(array_count * channels), section(1 + SectionHead::elements + 2 * channels, -7);
+    std::ranges::copy(K, arrays.begin() + static_cast<std::ptrdiff_t>(point_at * channels));
+    ChannelArguments arguments{};
+    arguments.task = ChannelTask::nothing;
+    arguments.type = DType::f32;
     arguments.channels = channels;
     arguments.count = 0x1p40;
-    arguments.K = arguments.history = K.data();
-    arguments.center = own.data();
-    arguments.offset = own.data() + channels;
-    arguments.m2 = own.data() + 2 * channels;
-    arguments.far = far.data();
-    arguments.section = section.data() + 1;
+    arguments.arrays = arrays.data();
+    arguments.section = {section.data() + 1, section.data()};
     arguments.head = head;
-    run(DeviceKernel::fold, DType::f32, arguments, blocks_of(arguments));
+    run(DeviceKernel::fold, DType::f32, arguments, blocks_of_fold(channels));
     return section;
   };
   Numbers K(1000);
@@ -274,7 +271,7 @@ TEST_CASE("bn kernels for GPUs: more than 2^32 elements", "[kernels]") {
     sums.parts = 1 << 20;
     Numbers partials(partial_elements(sums));
     sums.partials = partials.data();
-    run_block<Sums<DeviceF16, false>>(sums, sums.parts - 1, sums.parts);
+    run_block<Sums<RealF16, false>>(sums, sums.parts - 1, sums.parts);
     const double elements = static_cast<double>(spatial >> 20);
     CHECK(partials[partials.size() - 2] == 1.5 - 0.5 * (elements - 1));
     CHECK(partials[partials.size() - 1] == 1.5 * 1.5 + 0.25 * (elements - 1));
@@ -287,9 +284,9 @@ TEST_CASE("bn kernels for GPUs: more than 2^32 elements", "[kernels]") {
     map.access = access_of(map.shape, DType::f16, {map.x, map.out});
     const auto loads =
         static_cast<std::uint64_t>(map.access == Access::packs ? spatial / 8 : spatial);
-    Maps<DeviceF16, false>::Shared none;
+    Maps<RealF16, false>::Shared none;
     // Only the last load.
-    Maps<DeviceF16, false>::run(
+    Maps<RealF16, false>::run(
         0, map, none,
         {static_cast<unsigned>((loads - 1) % 1024), 1024, static_cast<unsigned>((loads - 1) / 1024),
          static_cast<unsigned>(loads / 1024 + 1)});

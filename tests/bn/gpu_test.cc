@@ -4,6 +4,7 @@
 // is refused, and GPUs that fail.
 #include <functional>
 
+#include "bn/layer/device/objects.h"
 #include "bn/places.h"
 
 namespace rondo::testing {
@@ -255,6 +256,52 @@ TEST_CASE("bn on a GPU: a new stream in the middle of a pass is that of the next
     step.backward(layer);
     settle(*rank.on, second);
   });
+}
+
+TEST_CASE("bn on a GPU: what was launched before a launch that fails keeps its order", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  run_on(Place::gpu, 1, "failed launch", [&](Rank& rank) {
+    const device::Stream other(rank.on->gpu());
+    SyncBatchNorm layer = rank.layer(gpu_channels);
+    const Step step = gpu_step(rank, gpu_batch(1, 1), gpu_batch(1, 1));
+    step.forward(layer);
+    rank.settle();
+    fake.hold(rank.stream->get());
+    // The sums are launched, and what folds them is not.
+    fake.fail("cuLaunchKernel", 2, 1, 2);
+    refused(Errc::system, "cuLaunchKernel of rondo_bn_fold",
+            [&] { layer.begin_forward(step.x.view()); });
+    layer.set_stream(other.get());
+    layer.evaluate(step.x.view(), step.y.view());
+    // The evaluation waits for the sums: both use the memory of the layer.
+    expect(!ended(rank, other), "the streams are not ordered");
+    fake.let_go(rank.stream->get());
+    settle(*rank.on, other);
+  });
+}
+
+TEST_CASE("bn on a GPU: destructors share the time that they wait for a GPU that hangs", "[gpu]") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  register_device_kernels(fake);
+  constexpr auto time = 400ms;
+  const layer::GpuKernels kernels(0, time);
+  const device::Stream stream(kernels.gpu());
+  std::vector<layer::StreamUse> uses;
+  fake.hold(stream.get());
+  for (int i = 0; i < 4; ++i) {
+    const device::Current current(kernels.gpu());
+    uses.emplace_back(kernels).end(stream.get());
+  }
+  const auto began = std::chrono::steady_clock::now();
+  for (const layer::StreamUse& use : uses) CHECK_FALSE(use.settle());
+  const auto waited = std::chrono::steady_clock::now() - began;
+  CHECK(waited >= time);
+  CHECK(waited < 3 * time);
+  fake.let_go(stream.get());
+  fake.settle();
+  for (const layer::StreamUse& use : uses) CHECK(use.settle());
 }
 
 TEST_CASE("bn on a GPU: no function that may block, and nothing waits for a kernel", "[gpu]") {

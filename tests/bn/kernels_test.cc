@@ -104,15 +104,13 @@ void check_sums(const Case& of) {
 void check_maps(const Case& of, bool streamed) {
   const Numbers x = drawn(of.type, of.count(), 4), dy = drawn(of.type, of.count(), 5);
   std::vector<Numbers> lines;
-  std::vector<Elements> stored_lines;
-  const DType computed = of.type == DType::f64 ? DType::f64 : DType::f32;
+  Numbers together;
   for (std::uint64_t k = 0; k < 5; ++k) {
     lines.push_back(coefficients(of.channels, 6 + k));
-    stored_lines.emplace_back(computed, lines.back());
+    together.insert(together.end(), lines.back().begin(), lines.back().end());
   }
-  const layer::Coefficients all{stored_lines[0].data(), stored_lines[1].data(),
-                                stored_lines[2].data(), stored_lines[3].data(),
-                                stored_lines[4].data()};
+  Elements stored_lines(of.type == DType::f64 ? DType::f64 : DType::f32, together);
+  const layer::Coefficients all{stored_lines.data(), of.channels};
   Numbers forward, backward;
   for (std::size_t i = 0; i < of.count(); ++i) {
     const std::size_t c = i % of.channels;
@@ -177,8 +175,8 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       const layer::Kernels& kernels = layer::kernels_of(isa, type);
       std::vector<std::uint16_t> all(65536), out(65536);
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
-      const float zero = 0, one = 1;
-      const layer::Coefficients identity{&zero, &one, &zero, &zero, &zero};
+      const float same[] = {0, 1, 0, 0, 0};
+      const layer::Coefficients identity{same, 1};
       kernels.forward.run_map(all.data(), nullptr, out.data(), all.size(), identity, 0, false);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -193,8 +191,8 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       INFO("set " << static_cast<int>(isa) << ' ' << name_of(type));
       CHECK(wrong == 0);
       // A scale of 1 + 2^-12 puts results between two values.
-      const float scale = 1 + 0x1p-12F;
-      const layer::Coefficients rounding{&zero, &scale, &zero, &zero, &zero};
+      const float scale = 1 + 0x1p-12F, scaled[] = {0, scale, 0, 0, 0};
+      const layer::Coefficients rounding{scaled, 1};
       kernels.forward.run_map(all.data(), nullptr, out.data(), all.size(), rounding, 0, false);
       for (std::size_t i = 0; i < all.size(); ++i) {
         double value = 0;

@@ -16,10 +16,10 @@
   KERNEL(rondo_bn_backward_##type, Maps<__VA_ARGS__, true>)
 
 // KERNEL(name of the entry point, struct of the kernel)
-#define RONDO_BN_KERNELS(KERNEL)                \
-  RONDO_BN_KERNELS_OF(KERNEL, f64, DeviceF64)   \
-  RONDO_BN_KERNELS_OF(KERNEL, f32, DeviceF32)   \
-  RONDO_BN_KERNELS_OF(KERNEL, f16, DeviceF16)   \
-  RONDO_BN_KERNELS_OF(KERNEL, bf16, DeviceBF16) \
-  KERNEL(rondo_bn_fold, Fold)                   \
+#define RONDO_BN_KERNELS(KERNEL)              \
+  RONDO_BN_KERNELS_OF(KERNEL, f64, RealF64)   \
+  RONDO_BN_KERNELS_OF(KERNEL, f32, RealF32)   \
+  RONDO_BN_KERNELS_OF(KERNEL, f16, RealF16)   \
+  RONDO_BN_KERNELS_OF(KERNEL, bf16, RealBF16) \
+  KERNEL(rondo_bn_fold, Fold)                 \
   KERNEL(rondo_bn_channels, Channels)

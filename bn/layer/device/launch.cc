@@ -94,12 +94,12 @@ unsigned blocks_of(const MapArguments& arguments, DType type) noexcept {
       over(arguments.shape.elements() / length_of(arguments.access, type), device::block_threads));
 }
 
-unsigned blocks_of(const FoldArguments& arguments) noexcept {
-  return static_cast<unsigned>(over(arguments.channels, FoldArguments::channels_of_block));
+unsigned blocks_of_fold(std::size_t channels) noexcept {
+  return static_cast<unsigned>(over(channels, fold_channels));
 }
 
-unsigned blocks_of(const ChannelsArguments& arguments) noexcept {
-  return limited(over(arguments.channels, device::block_threads));
+unsigned blocks_of_channels(std::size_t channels) noexcept {
+  return limited(over(channels, device::block_threads));
 }
 
 }  // namespace rondo::layer

@@ -33,7 +33,7 @@ std::size_t partial_elements(const SumArguments& arguments) noexcept;
 // Blocks of device::block_threads threads.
 unsigned blocks_of(const SumArguments& arguments) noexcept;
 unsigned blocks_of(const MapArguments& arguments, DType type) noexcept;
-unsigned blocks_of(const FoldArguments& arguments) noexcept;
-unsigned blocks_of(const ChannelsArguments& arguments) noexcept;
+unsigned blocks_of_fold(std::size_t channels) noexcept;
+unsigned blocks_of_channels(std::size_t channels) noexcept;
 
 }  // namespace rondo::layer

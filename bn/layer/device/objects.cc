@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "bn/layer/device/image.h"
-#include "device/keep.h"
 
 namespace rondo::layer {
+
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -24,7 +24,20 @@ const void* checked_image() {
 
 }  // namespace
 
-GpuKernels::GpuKernels(int ordinal) : gpu_(gpus_.gpu(ordinal)), module_(gpu_, checked_image()) {}
+GpuKernels::GpuKernels(int ordinal, std::chrono::milliseconds settle_time)
+    : settle_time_(settle_time), gpu_(gpus_.gpu(ordinal)), module_(gpu_, checked_image()) {}
+
+bool GpuKernels::settle(const device::Event& last) const noexcept {
+  if (!gpu_.here()) return true;
+  try {
+    const device::Current current(gpu_);
+    if (device::wait_for(last, hangs_ ? 0ms : settle_time_) != device::not_ready) return true;
+    hangs_ = true;
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
 
 void GpuKernels::load(DType type) {
   for (std::size_t i = 0; i < device_kernels; ++i) {
@@ -36,6 +49,7 @@ void GpuKernels::load(DType type) {
 
 void GpuKernels::launch_with(DeviceKernel kernel, DType type, const void* arguments,
                              unsigned blocks, device::StreamHandle stream) const {
+  hangs_ = false;
   void* parameters[] = {const_cast<void*>(arguments)};
   const device::FunctionHandle function =
       functions_[static_cast<std::size_t>(kernel)][static_cast<std::size_t>(type)];
@@ -47,48 +61,17 @@ void GpuKernels::launch_with(DeviceKernel kernel, DType type, const void* argume
 
 void StreamUse::begin(device::StreamHandle stream) {
   if (used_)
-    gpu_.check(gpu_.driver().stream_wait_event(stream, last_.get(), 0), "cuStreamWaitEvent");
+    gpu().check(gpu().driver().stream_wait_event(stream, last_.get(), 0), "cuStreamWaitEvent");
 }
 
 void StreamUse::end(device::StreamHandle stream) {
-  gpu_.check(last_.record(stream), "cuEventRecord");
+  gpu().check(last_.record(stream), "cuEventRecord");
   used_ = true;
-}
-
-bool StreamUse::settle() const noexcept {
-  if (!used_ || !gpu_.here()) return true;
-  try {
-    const device::Current current(gpu_);
-    return device::wait_for(last_, settle_time) != device::not_ready;
-  } catch (const Error&) {
-    return true;  // the GPU has failed, and runs nothing any more
-  }
 }
 
 GpuArrays::GpuArrays(const device::Gpu& gpu, std::size_t elements)
     : memory_(gpu, std::max<std::size_t>(elements, 1) * sizeof(double)) {
   device::set_to_zero(gpu, memory_);
-}
-
-GpuRecord::GpuRecord(std::shared_ptr<const GpuKernels> kernels, std::size_t channels)
-    : kernels_(std::move(kernels)),
-      channels_(channels),
-      arrays_(std::make_unique<GpuArrays>(kernels_->gpu(), 5 * channels + 1)),
-      use_(kernels_->gpu()) {}
-
-GpuRecord::~GpuRecord() {
-  // Memory that work may still use is never freed.
-  if (!use_.settle()) device::keep_until_exit(std::move(arrays_));
-}
-
-DeviceRecord GpuRecord::arrays() const noexcept {
-  double* const first = arrays_->data();
-  return {first,
-          first + channels_,
-          first + 2 * channels_,
-          first + 3 * channels_,
-          first + 4 * channels_,
-          first + 5 * channels_};
 }
 
 }  // namespace rondo::layer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -14,9 +15,6 @@
 
 namespace rondo::layer {
 
-// How long destructors wait for a GPU. What it may still use after that is never freed.
-inline constexpr std::chrono::milliseconds settle_time{10'000};
-
 // Batch norm's kernels on one GPU. Whatever uses them shares this object, which keeps the GPU: a
 // pass may outlive its layer, and a layer its communicator. load() is thread-bound; the rest is
 // thread-safe.
@@ -24,11 +22,17 @@ class GpuKernels {
  public:
   // Throws Error: unsupported without a driver or in a build without kernels; invalid_argument if
   // there is no such GPU; system in the driver's words.
-  explicit GpuKernels(int ordinal);
+  explicit GpuKernels(int ordinal,
+                      std::chrono::milliseconds settle_time = std::chrono::seconds{10});
 
   const device::Gpu& gpu() const noexcept { return gpu_; }
   // Loads the kernels of a type. May block. Throws Error(system).
   void load(DType type);
+  // For destructors: waits until the event is reached. Returns whether memory that work before it
+  // uses may be freed: a GPU that has failed runs nothing any more. All waits share one time,
+  // because there may be many layers and passes on a GPU that hangs: once it has run out, a wait
+  // only looks, until a kernel is launched again.
+  bool settle(const device::Event& last) const noexcept;
   // Enqueues a kernel that was loaded. The context is current. Throws Error(system).
   template <class Arguments>
   void launch(DeviceKernel kernel, DType type, const Arguments& arguments, unsigned blocks,
@@ -41,6 +45,8 @@ class GpuKernels {
   void launch_with(DeviceKernel kernel, DType type, const void* arguments, unsigned blocks,
                    device::StreamHandle stream) const;
 
+  const std::chrono::milliseconds settle_time_;
+  mutable std::atomic<bool> hangs_ = false;
   device::Gpus gpus_;
   const device::Gpu& gpu_;
   device::Module module_;
@@ -52,15 +58,16 @@ class GpuKernels {
 // Thread-bound; the context is current where a stream is given. Throws Error(system).
 class StreamUse {
  public:
-  explicit StreamUse(const device::Gpu& gpu) : gpu_(gpu), last_(gpu) {}
+  explicit StreamUse(const GpuKernels& kernels) : kernels_(kernels), last_(kernels.gpu()) {}
   void begin(device::StreamHandle stream);
   void end(device::StreamHandle stream);
-  // Waits for the last work, at most 10 s. Returns whether it has ended; a GPU that has failed runs
-  // nothing any more.
-  bool settle() const noexcept;
+  // Waits for the last work: see GpuKernels::settle.
+  bool settle() const noexcept { return !used_ || kernels_.settle(last_); }
 
  private:
-  const device::Gpu& gpu_;
+  const device::Gpu& gpu() const noexcept { return kernels_.gpu(); }
+
+  const GpuKernels& kernels_;
   device::Event last_;
   bool used_ = false;
 };
@@ -75,23 +82,6 @@ class GpuArrays {
 
  private:
   device::DeviceMemory memory_;
-};
-
-// The arrays of a PassRecord in memory of a GPU. Thread-bound to whoever holds the record. The
-// destructor waits for work that uses them.
-class GpuRecord {
- public:
-  GpuRecord(std::shared_ptr<const GpuKernels> kernels, std::size_t channels);
-  ~GpuRecord();
-
-  DeviceRecord arrays() const noexcept;
-  StreamUse& use() noexcept { return use_; }
-
- private:
-  const std::shared_ptr<const GpuKernels> kernels_;
-  const std::size_t channels_;
-  std::unique_ptr<GpuArrays> arrays_;
-  StreamUse use_;
 };
 
 }  // namespace rondo::layer

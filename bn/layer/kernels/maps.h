@@ -62,14 +62,10 @@ struct Maps {
     return line.template apply<backward>(widen(x[i]), backward ? widen(dy[i]) : Number{});
   }
   template <class Value>
-  RONDO_INLINE static Value at(const void* by_channel, std::size_t channel) {
-    return load<Value>(static_cast<const Number*>(by_channel) + channel);
-  }
-  template <class Value>
   RONDO_INLINE static Line<Value> line(const Coefficients& of, std::size_t channel) {
-    return {at<Value>(of.center, channel), at<Value>(of.scale, channel),
-            backward ? at<Value>(of.slope, channel) : Value{}, at<Value>(of.shift, channel),
-            backward ? at<Value>(of.gradient_center, channel) : Value{}};
+    const Number* const first = static_cast<const Number*>(of.lines) + channel;
+    const auto at = [&](std::size_t which) { return load<Value>(first + which * of.channels); };
+    return {at(0), at(1), backward ? at(2) : Value{}, at(3), backward ? at(4) : Value{}};
   }
 
   RONDO_INLINE static void put(T* out, V value) {

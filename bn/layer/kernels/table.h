@@ -14,14 +14,12 @@
 
 namespace rondo::layer {
 
-// By channel, in the type of the computation: forward y = (x - center) * scale + shift, backward
-// dx = (dy - gradient_center) * scale + (x - center) * slope + shift.
+// Five arrays of [channels], one behind the other, in the type of the computation: center, scale,
+// slope, shift and gradient_center (coefficients.h). Forward uses neither slope nor
+// gradient_center.
 struct Coefficients {
-  const void* center = nullptr;
-  const void* scale = nullptr;
-  const void* slope = nullptr;
-  const void* shift = nullptr;
-  const void* gradient_center = nullptr;  // backward only
+  const void* lines;
+  std::size_t channels;
 };
 
 // Adds the sums of (x - point) and (x - point)^2 to first and second; in backward those of dy and

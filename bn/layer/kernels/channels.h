@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The computation for one channel between a collective and a pass over activations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bn/layer/kernels/coefficients.h"
+#include "bn/layer/kernels/values.h"
+#include "bn/statistics/moments.h"
+
+namespace rondo::layer {
+namespace {
+
+struct Channel {
+  using Arguments = ChannelArguments;
+
+  RONDO_HD static void run(const Arguments& arguments, std::uint64_t c) noexcept {
+    switch (arguments.task) {
+      case ChannelTask::fill:
+        if (arguments.gamma.data != nullptr) write_value(arguments.gamma, c, 1);
+        write_value(arguments.running_variance, c, 1);
+        return;
+      case ChannelTask::merge:
+        return merge(arguments, c);
+      case ChannelTask::merge_forward:
+        merge(arguments, c);
+        return end_forward(arguments, c);
+      case ChannelTask::forward:
+        return end_forward(arguments, c);
+      case ChannelTask::running:
+        return keep(arguments, c,
+                    {read_value(arguments.running_mean, c), 0,
+                     read_value(arguments.running_variance, c), 1});
+      case ChannelTask::backward:
+        return end_backward(arguments, c);
+      default:
+        return;  // tasks of fold.h
+    }
+  }
+
+ private:
+  RONDO_HD static void merge(const Arguments& arguments, std::uint64_t c) noexcept {
+    const double count = arguments.section.data[0];
+    if (count == 0) return;
+    const double* const sums = arguments.section.data + SectionHead::elements;
+    const statistics::Merged all =
+        statistics::merged(arguments.at(point_at, c), count, sums[c], sums[arguments.channels + c]);
+    if (all.far) *arguments.section.far_word = 1;
+    arguments.at(mean_at, c) = all.mean;
+    arguments.at(rest_at, c) = all.rest;
+    arguments.at(m2_at, c) = all.m2;
+    arguments.at(point_at, c) = all.point;
+    arguments.at(variance_at, c) = all.m2 / count;
+  }
+
+  RONDO_HD static void end_forward(const Arguments& arguments, std::uint64_t c) noexcept {
+    const double count = arguments.section.data[0], momentum = arguments.momentum;
+    arguments.at(recorded_point, c) = arguments.at(point_at, c);
+    if (count == 0) {
+      if (c == 0) arguments.count_in_record() = 0;
+      return;
+    }
+    const double mean = arguments.at(mean_at, c), m2 = arguments.at(m2_at, c);
+    write_value(
+        arguments.running_mean, c,
+        statistics::next_running_mean(read_value(arguments.running_mean, c), mean, momentum));
+    write_value(arguments.running_variance, c,
+                statistics::next_running_variance(read_value(arguments.running_variance, c), m2,
+                                                  count, momentum));
+    keep(arguments, c, {mean, arguments.at(rest_at, c), m2, count});
+  }
+
+  // Writes the record, and the coefficients of forward.
+  RONDO_HD static void keep(const Arguments& arguments, std::uint64_t c,
+                            const ChannelStatistics& of) noexcept {
+    const double gamma = arguments.gamma.data == nullptr ? 1 : read_value(arguments.gamma, c);
+    const double beta = arguments.beta.data == nullptr ? 0 : read_value(arguments.beta, c);
+    arguments.at(recorded_mean, c) = of.mean;
+    arguments.at(recorded_rest, c) = of.rest;
+    arguments.at(recorded_m2, c) = of.m2;
+    arguments.at(recorded_gamma, c) = gamma;
+    if (c == 0) arguments.count_in_record() = of.count;
+    put_lines(arguments, c,
+              forward_coefficients(of, gamma, beta, arguments.epsilon, in_f64(arguments)));
+  }
+
+  RONDO_HD static void end_backward(const Arguments& arguments, std::uint64_t c) noexcept {
+    const ChannelStatistics of{arguments.at(recorded_mean, c), arguments.at(recorded_rest, c),
+                               arguments.at(recorded_m2, c), arguments.count_in_record()};
+    const double *const own = &arguments.at(sums_at, 0), epsilon = arguments.epsilon;
+    const std::uint64_t channels = arguments.channels;
+    // Where no rank has samples, the sums are 0 and there are no statistics.
+    put_gradient(arguments, arguments.beta_gradient, c, own[c]);
+    put_gradient(arguments, arguments.gamma_gradient, c,
+                 of.count > 0 ? gamma_gradient_of(of, own[c], own[channels + c], epsilon) : 0);
+    if (arguments.section.data == nullptr || of.count == 0) return;
+    const double* const all = arguments.section.data + SectionHead::elements;
+    put_lines(arguments, c,
+              backward_coefficients(of, arguments.at(recorded_gamma, c), all[c],
+                                    gamma_gradient_of(of, all[c], all[channels + c], epsilon),
+                                    epsilon, in_f64(arguments)));
+  }
+
+  RONDO_HD static void put_gradient(const Arguments& arguments, const Values& to, std::uint64_t c,
+                                    double gradient) noexcept {
+    if (to.data == nullptr) return;
+    write_value(to, c, arguments.add ? read_value(to, c) + gradient : gradient);
+  }
+
+  RONDO_HD static bool in_f64(const Arguments& arguments) noexcept {
+    return arguments.type == DType::f64;
+  }
+  RONDO_HD static void put_lines(const Arguments& arguments, std::uint64_t c,
+                                 const ChannelCoefficients& all) noexcept {
+    double* const lines = &arguments.at(lines_at, 0);
+    const double values[] = {all.center, all.scale, all.slope, all.shift, all.gradient_center};
+    for (unsigned which = 0; which < coefficient_count; ++which) {
+      const std::uint64_t at = which * arguments.channels + c;
+      if (in_f64(arguments))
+        lines[at] = values[which];
+      else
+        reinterpret_cast<float*>(lines)[at] = static_cast<float>(values[which]);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace rondo::layer
