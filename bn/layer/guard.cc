@@ -50,33 +50,31 @@ void Guard::input(const Activations& x, const char* what) const {
   memory(x.data, model_.bytes_of(x), what);
 }
 
-void Guard::layout(const Activations& given, TensorLayout wanted, const char* what) const {
+void Guard::alike(const Activations& given, const char* what, const Shape& wanted) const {
   const auto name = [](TensorLayout layout) {
     return layout == TensorLayout::nchw ? "nchw" : "nhwc";
   };
-  if (given.samples > 0 && model_.layout_of(given) != wanted)
+  if (given.samples != wanted.samples || (given.samples > 0 && given.spatial != wanted.spatial))
+    refuse(fmt::format("{} has {} samples of {} positions, {} {} of {}", what, given.samples,
+                       given.spatial, wanted.whose, wanted.samples, wanted.spatial));
+  if (given.samples > 0 && model_.layout_of(given) != wanted.layout)
     refuse(fmt::format("{} is {}, x was {}: activations of one pass have one layout", what,
-                       name(model_.layout_of(given)), name(wanted)));
+                       name(model_.layout_of(given)), name(wanted.layout)));
 }
 
 void Guard::output(const Activations& in, const Activations& out, const char* what) const {
   input(out, what);
-  if (out.samples != in.samples || (out.samples > 0 && out.spatial != in.spatial))
-    refuse(fmt::format("{} has {} samples of {} positions, the input has {} of {}", what,
-                       out.samples, out.spatial, in.samples, in.spatial));
-  layout(out, model_.layout_of(in), what);
+  alike(out, what, {in.samples, in.spatial, model_.layout_of(in), "the input has"});
   if (overlap_in_part(in.data, out.data, model_.bytes_of(in)))
     refuse(fmt::format(
         "{} overlaps the input in part: give it the same memory or memory of its own", what));
 }
 
 void Guard::backward(const PassRecord& pass, const Activations& x, const Activations& dy) const {
-  for (const auto& [which, given] : {std::pair("x", &x), std::pair("dy", &dy)}) {
-    input(*given, which);
-    if (given->samples != pass.samples || (pass.samples > 0 && given->spatial != pass.spatial))
-      refuse(fmt::format("{} has {} samples of {} positions, the forward pass had {} of {}", which,
-                         given->samples, given->spatial, pass.samples, pass.spatial));
-    layout(*given, pass.layout, which);
+  const Shape shape{pass.samples, pass.spatial, pass.layout, "the forward pass had"};
+  for (const auto& [what, given] : {std::pair("x", &x), std::pair("dy", &dy)}) {
+    input(*given, what);
+    alike(*given, what, shape);
   }
   // On a GPU nothing is known of x without waiting.
   if (model_.options.device < 0 &&

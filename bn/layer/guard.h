@@ -26,8 +26,14 @@ class Guard {
   void bound(const char* what, const Buffer& buffer, bool exists) const;
 
  private:
+  // Refuses activations that have not the shape of those of which `whose` speaks: "the input has".
+  struct Shape {
+    std::size_t samples, spatial;
+    TensorLayout layout;
+    const char* whose;
+  };
+  void alike(const Activations& given, const char* what, const Shape& wanted) const;
   void memory(const void* data, std::size_t bytes, const char* what) const;
-  void layout(const Activations& given, TensorLayout wanted, const char* what) const;
 
   const Model& model_;
   const Compute& compute_;
