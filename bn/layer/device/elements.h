@@ -12,6 +12,19 @@
 namespace rondo::layer {
 namespace {
 
+template <Access which>
+struct AccessIs {
+  static constexpr Access access = which;
+};
+
+// Calls function(AccessIs<access>()).
+template <class Function>
+RONDO_HD inline auto with_access(Access access, Function&& function) noexcept {
+  if (access == Access::packs) return function(AccessIs<Access::packs>());
+  if (access == Access::elements) return function(AccessIs<Access::elements>());
+  return function(AccessIs<Access::anywhere>());
+}
+
 template <class Element, Access access>
 struct Loads {
   using Stored = typename Element::Stored;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bn/layer/device/launch.h"
 
+#include <fmt/format.h>
 #include <rondo/agreement.h>
 #include <algorithm>
 
@@ -30,19 +31,13 @@ unsigned limited(std::uint64_t blocks) noexcept {
 
 }  // namespace
 
-const char* name_of(DeviceKernel kernel, DType type) noexcept {
-  static constexpr const char* names[][4] = {{"rondo_bn_moments_f64", "rondo_bn_moments_f32",
-                                              "rondo_bn_moments_f16", "rondo_bn_moments_bf16"},
-                                             {"rondo_bn_gradients_f64", "rondo_bn_gradients_f32",
-                                              "rondo_bn_gradients_f16", "rondo_bn_gradients_bf16"},
-                                             {"rondo_bn_forward_f64", "rondo_bn_forward_f32",
-                                              "rondo_bn_forward_f16", "rondo_bn_forward_bf16"},
-                                             {"rondo_bn_backward_f64", "rondo_bn_backward_f32",
-                                              "rondo_bn_backward_f16", "rondo_bn_backward_bf16"}};
-  static_assert(static_cast<int>(DType::f64) == 0 && static_cast<int>(DType::bf16) == 3);
-  if (kernel == DeviceKernel::fold) return "rondo_bn_fold";
-  if (kernel == DeviceKernel::channels) return "rondo_bn_channels";
-  return names[static_cast<std::size_t>(kernel)][static_cast<std::size_t>(type)];
+std::string name_of(DeviceKernel kernel, DType type) {
+  static constexpr const char* kernels[] = {"moments",  "gradients", "forward",
+                                            "backward", "fold",      "channels"};
+  const char* const name = kernels[static_cast<std::size_t>(kernel)];
+  if (kernel == DeviceKernel::fold || kernel == DeviceKernel::channels)
+    return fmt::format("rondo_bn_{}", name);
+  return fmt::format("rondo_bn_{}_{}", name, rondo::name_of(type));
 }
 
 DeviceShape shape_of(const Activations& x, TensorLayout layout, std::size_t channels) noexcept {

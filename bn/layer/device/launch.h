@@ -2,12 +2,13 @@
 //
 // Names the kernels of a pass, and cuts activations into blocks. The cut depends on
 // shape, type and alignment alone, so a run gives the same bits each time. Thread-safe; nothing
-// here fails or calls CUDA.
+// here calls CUDA.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 
 #include <rondo/batch_norm.h>
 
@@ -18,7 +19,7 @@ namespace rondo::layer {
 enum class DeviceKernel : std::uint8_t { moments, gradients, forward, backward, fold, channels };
 inline constexpr std::size_t device_kernels = 6;
 // "rondo_bn_moments_f32", "rondo_bn_fold" and so on; type: f64, f32, f16 or bf16.
-const char* name_of(DeviceKernel kernel, DType type) noexcept;
+std::string name_of(DeviceKernel kernel, DType type);
 
 DeviceShape shape_of(const Activations& x, TensorLayout layout, std::size_t channels) noexcept;
 // The widest access that all of these allow; null pointers do not count.

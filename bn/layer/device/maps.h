@@ -22,12 +22,7 @@ struct Maps {
 
   RONDO_HD static void run(int, const Arguments& arguments, Shared&,
                            const device::GridThread& thread) noexcept {
-    if (arguments.access == Access::packs)
-      map<Access::packs>(arguments, thread);
-    else if (arguments.access == Access::elements)
-      map<Access::elements>(arguments, thread);
-    else
-      map<Access::anywhere>(arguments, thread);
+    with_access(arguments.access, [&](auto is) { map<decltype(is)::access>(arguments, thread); });
   }
 
   template <class Visit>

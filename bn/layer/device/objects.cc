@@ -43,7 +43,7 @@ void GpuKernels::load(DType type) {
   for (std::size_t i = 0; i < device_kernels; ++i) {
     device::FunctionHandle& function = functions_[i][static_cast<std::size_t>(type)];
     if (function == nullptr)
-      function = module_.function(name_of(static_cast<DeviceKernel>(i), type));
+      function = module_.function(name_of(static_cast<DeviceKernel>(i), type).c_str());
   }
 }
 

@@ -33,7 +33,10 @@ struct Sums {
       if (phase == 0) return load_run(arguments, place, shared, thread);
       return fold_run(phase, arguments, place, shared, thread);
     }
-    if (phase == 0) return load_rows(arguments, place, shared, thread);
+    if (phase == 0)
+      return with_access(arguments.access, [&](auto is) {
+        add_rows<decltype(is)::access>(arguments, place, shared, thread);
+      });
     if (phase == 1) fold_rows(arguments, place, shared, thread);
   }
 
@@ -85,13 +88,9 @@ struct Sums {
 
   RONDO_HD static void load_run(const Arguments& arguments, const Place& place, Shared& shared,
                                 const device::GridThread& thread) noexcept {
-    Pair sums;
-    if (arguments.access == Access::packs)
-      sums = add_run<Access::packs>(arguments, place, thread);
-    else if (arguments.access == Access::elements)
-      sums = add_run<Access::elements>(arguments, place, thread);
-    else
-      sums = add_run<Access::anywhere>(arguments, place, thread);
+    const Pair sums = with_access(arguments.access, [&](auto is) {
+      return add_run<decltype(is)::access>(arguments, place, thread);
+    });
     shared.first[thread.index][0] = sums.first;
     shared.second[thread.index][0] = sums.second;
   }
@@ -151,16 +150,6 @@ struct Sums {
     } else {
       put(arguments, place, place.band, sums);
     }
-  }
-
-  RONDO_HD static void load_rows(const Arguments& arguments, const Place& place, Shared& shared,
-                                 const device::GridThread& thread) noexcept {
-    if (arguments.access == Access::packs)
-      add_rows<Access::packs>(arguments, place, shared, thread);
-    else if (arguments.access == Access::elements)
-      add_rows<Access::elements>(arguments, place, shared, thread);
-    else
-      add_rows<Access::anywhere>(arguments, place, shared, thread);
   }
 
   template <std::size_t length>
