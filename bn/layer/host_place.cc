@@ -2,6 +2,7 @@
 #include "bn/layer/host_place.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "bn/layer/kernels/channels.h"
 #include "bn/layer/kernels/fold.h"
@@ -30,6 +31,24 @@ class HostRecord final : public RecordMemory {
  private:
   const std::unique_ptr<double[]> values_;
 };
+
+// Returns the type of all values, or nothing if they have several.
+std::optional<DType> type_of_values(const ChannelArguments& arguments) noexcept {
+  std::optional<DType> type;
+  for (const Values* values :
+       {&arguments.gamma, &arguments.beta, &arguments.running_mean, &arguments.running_variance,
+        &arguments.gamma_gradient, &arguments.beta_gradient}) {
+    if (values->data == nullptr) continue;
+    if (type && *type != values->type) return std::nullopt;
+    type = values->type;
+  }
+  return type;
+}
+
+template <class In>
+[[gnu::flatten]] void run_channels(ChannelArguments arguments) {
+  for (std::size_t c = 0; c < arguments.channels; ++c) Channel<In>::run(arguments, c);
+}
 
 }  // namespace
 
@@ -117,18 +136,25 @@ void HostPlace::sum(const SumTask& task) {
     for (std::size_t i = 0; i < each; ++i) sums_[i] += sums_[block * each + i];
 }
 
-void HostPlace::fold(ChannelArguments arguments) {
+// The arguments are copies, so no store of the loops can change them, and the compiler knows that.
+[[gnu::flatten]] void HostPlace::fold(ChannelArguments arguments) {
   sums_.resize(std::max(2 * channels_, sums_.size()));
-  for (std::size_t c = 0; c < channels_; ++c)
-    ChannelFold::run(arguments, c, sums_[c], sums_[channels_ + c]);
+  const double* const sums = sums_.data();
+  for (std::size_t c = 0; c < arguments.channels; ++c)
+    ChannelFold::run(arguments, c, sums[c], sums[arguments.channels + c]);
   if (arguments.section.data == nullptr) return;
   std::uint64_t history = 0;
-  for (std::size_t c = 0; c < channels_; ++c) history += ChannelFold::history_term(arguments, c);
+  for (std::size_t c = 0; c < arguments.channels; ++c)
+    history += ChannelFold::history_term(arguments, c);
   ChannelFold::put_head(arguments, history);
 }
 
+// Most layers have values of one type. To choose it for each value would take longer than the rest.
 void HostPlace::run(const ChannelArguments& arguments) {
-  for (std::size_t c = 0; c < channels_; ++c) Channel::run(arguments, c);
+  if (const std::optional<DType> type = type_of_values(arguments))
+    with_real(*type, [&](auto element) { run_channels<ValuesOf<decltype(element)>>(arguments); });
+  else
+    run_channels<AnyValues>(arguments);
 }
 
 bool HostPlace::streams(const Grid& grid, const Activations& x, const void* out) const noexcept {

@@ -23,10 +23,6 @@ struct Chains {
     for (std::size_t i = 0; i < words; ++i)
       hashes[i] = std::rotl(hashes[i] ^ values[i], 29) * base::golden_step;
   }
-  void add_all(const char* from, std::size_t bytes) noexcept {
-    for (std::size_t at = 0; at < bytes; at += line_bytes)
-      add(from + at, std::min(bytes - at, line_bytes));
-  }
   std::uint64_t all() const noexcept {
     std::uint64_t result = 0;
     for (const std::uint64_t hash : hashes) result = base::mix_hash(result, hash);
@@ -36,17 +32,12 @@ struct Chains {
 
 }  // namespace
 
-std::uint64_t hash_of(std::span<const double> values) noexcept {
-  Chains chains;
-  chains.add_all(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  return chains.all();
-}
-
 std::uint64_t fingerprint(const void* data, std::size_t bytes) noexcept {
   const char* const from = static_cast<const char*>(data);
   Chains chains;
   if (bytes <= lines * line_bytes) {
-    chains.add_all(from, bytes);
+    for (std::size_t at = 0; at < bytes; at += line_bytes)
+      chains.add(from + at, std::min(bytes - at, line_bytes));
     return chains.all();
   }
   // No overflow: fewer than 2^57 bytes (Guard::input) times 63 fit 64 bits.

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace rondo::statistics {
 
@@ -12,8 +11,5 @@ namespace rondo::statistics {
 // notices another batch, and a batch that was normalized in place, but no change between those
 // lines. It compares bytes, not values, so a NaN equals itself. Thread-safe.
 std::uint64_t fingerprint(const void* data, std::size_t bytes) noexcept;
-
-// Returns a hash of the bits of all values.
-std::uint64_t hash_of(std::span<const double> values) noexcept;
 
 }  // namespace rondo::statistics

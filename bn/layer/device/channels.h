@@ -40,7 +40,7 @@ struct Channels {
   RONDO_HD static void run(int, const Arguments& arguments, Shared&,
                            const device::GridThread& thread) noexcept {
     for (std::uint64_t c = thread.place(); c < arguments.channels; c += thread.all())
-      Channel::run(arguments, c);
+      Channel<AnyValues>::run(arguments, c);
   }
 
   template <class Visit>

@@ -13,14 +13,16 @@
 namespace rondo::layer {
 namespace {
 
+// In: ValuesOf<type>, where all values have that type, or AnyValues.
+template <class In>
 struct Channel {
   using Arguments = ChannelArguments;
 
   RONDO_HD static void run(const Arguments& arguments, std::uint64_t c) noexcept {
     switch (arguments.task) {
       case ChannelTask::fill:
-        if (arguments.gamma.data != nullptr) write_value(arguments.gamma, c, 1);
-        write_value(arguments.running_variance, c, 1);
+        if (arguments.gamma.data != nullptr) In::write(arguments.gamma, c, 1);
+        In::write(arguments.running_variance, c, 1);
         return;
       case ChannelTask::merge:
         return merge(arguments, c);
@@ -30,9 +32,9 @@ struct Channel {
       case ChannelTask::forward:
         return end_forward(arguments, c);
       case ChannelTask::running:
-        return keep(arguments, c,
-                    {read_value(arguments.running_mean, c), 0,
-                     read_value(arguments.running_variance, c), 1});
+        return keep(
+            arguments, c,
+            {In::read(arguments.running_mean, c), 0, In::read(arguments.running_variance, c), 1});
       case ChannelTask::backward:
         return end_backward(arguments, c);
       default:
@@ -63,20 +65,19 @@ struct Channel {
       return;
     }
     const double mean = arguments.at(mean_at, c), m2 = arguments.at(m2_at, c);
-    write_value(
-        arguments.running_mean, c,
-        statistics::next_running_mean(read_value(arguments.running_mean, c), mean, momentum));
-    write_value(arguments.running_variance, c,
-                statistics::next_running_variance(read_value(arguments.running_variance, c), m2,
-                                                  count, momentum));
+    In::write(arguments.running_mean, c,
+              statistics::next_running_mean(In::read(arguments.running_mean, c), mean, momentum));
+    In::write(arguments.running_variance, c,
+              statistics::next_running_variance(In::read(arguments.running_variance, c), m2, count,
+                                                momentum));
     keep(arguments, c, {mean, arguments.at(rest_at, c), m2, count});
   }
 
   // Writes the record, and the coefficients of forward.
   RONDO_HD static void keep(const Arguments& arguments, std::uint64_t c,
                             const ChannelStatistics& of) noexcept {
-    const double gamma = arguments.gamma.data == nullptr ? 1 : read_value(arguments.gamma, c);
-    const double beta = arguments.beta.data == nullptr ? 0 : read_value(arguments.beta, c);
+    const double gamma = arguments.gamma.data == nullptr ? 1 : In::read(arguments.gamma, c);
+    const double beta = arguments.beta.data == nullptr ? 0 : In::read(arguments.beta, c);
     arguments.at(recorded_mean, c) = of.mean;
     arguments.at(recorded_rest, c) = of.rest;
     arguments.at(recorded_m2, c) = of.m2;
@@ -106,7 +107,7 @@ struct Channel {
   RONDO_HD static void put_gradient(const Arguments& arguments, const Values& to, std::uint64_t c,
                                     double gradient) noexcept {
     if (to.data == nullptr) return;
-    write_value(to, c, arguments.add ? read_value(to, c) + gradient : gradient);
+    In::write(to, c, arguments.add ? In::read(to, c) + gradient : gradient);
   }
 
   RONDO_HD static bool in_f64(const Arguments& arguments) noexcept {

@@ -31,11 +31,13 @@ struct ChannelFold {
   }
 
   // The history is the point that the pass before has left; in backward, that its forward pass has
-  // left. Its hash is the sum of these, so their order does not matter.
+  // left. Its hash is the sum of these, so their order does not matter. Factors are odd, so a
+  // change of one channel changes it.
   RONDO_HD static std::uint64_t history_term(const Arguments& arguments, std::uint64_t c) noexcept {
-    const double point = arguments.task == ChannelTask::gradients ? arguments.at(recorded_point, c)
-                                                                  : arguments.at(point_at, c);
-    return mixed_bits(__builtin_bit_cast(std::uint64_t, point) + (c + 1) * 0x9e3779b97f4a7c15u);
+    const auto bits = __builtin_bit_cast(std::uint64_t, arguments.task == ChannelTask::gradients
+                                                            ? arguments.at(recorded_point, c)
+                                                            : arguments.at(point_at, c));
+    return (bits ^ bits >> 32) * ((2 * c + 1) * 0x9e3779b97f4a7c15u);
   }
 
   RONDO_HD static void put_head(const Arguments& arguments, std::uint64_t history) noexcept {
@@ -49,13 +51,6 @@ struct ChannelFold {
  private:
   // A point that is so many times farther from 0 than the elements leaves few digits of their mean.
   static constexpr double useless = 0x1p24;
-
-  RONDO_HD static std::uint64_t mixed_bits(std::uint64_t value) noexcept {
-    // SplitMix64's finalizer (Steele, Lea and Flood, 2014).
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
-    return value ^ value >> 31;
-  }
 
   // As put_agreement() of rondo/agreement.h.
   RONDO_HD static void put_number(const Arguments& arguments, std::size_t which,
@@ -120,8 +115,8 @@ struct ChannelFold {
                                      double offset) noexcept {
     using statistics::magnitude_of;
     const double mean = about + offset;
-    const double first =
-        read_value({const_cast<std::byte*>(arguments.x), arguments.type}, c * arguments.stride);
+    const double first = AnyValues::read({const_cast<std::byte*>(arguments.x), arguments.type},
+                                         c * arguments.stride);
     const bool told =
         statistics::is_finite(mean) && (magnitude_of(about) <= useless * magnitude_of(mean) ||
                                         magnitude_of(about) <= useless * magnitude_of(first));

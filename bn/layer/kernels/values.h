@@ -62,22 +62,31 @@ RONDO_HD inline std::size_t bytes_of(DType type) noexcept {
   return type == DType::f64 ? 8 : type == DType::f32 ? 4 : 2;
 }
 
-RONDO_HD inline double read_value(const Values& from, std::uint64_t i) noexcept {
-  return with_real(from.type, [&](auto element) {
-    typename decltype(element)::Stored stored;
+// Access to values of one type.
+template <class Element>
+struct ValuesOf {
+  RONDO_HD static double read(const Values& from, std::uint64_t i) noexcept {
+    typename Element::Stored stored;
     __builtin_memcpy(&stored, from.data + i * sizeof stored, sizeof stored);
-    return static_cast<double>(element.decode(stored));
-  });
-}
-
-// Rounds to nearest even; for f16 and bf16 first to f32.
-RONDO_HD inline void write_value(const Values& to, std::uint64_t i, double value) noexcept {
-  with_real(to.type, [&](auto element) {
-    using Number = typename decltype(element)::Number;
-    const auto stored = element.encode(static_cast<Number>(value));
+    return static_cast<double>(Element::decode(stored));
+  }
+  // Rounds to nearest even; for f16 and bf16 first to f32.
+  RONDO_HD static void write(const Values& to, std::uint64_t i, double value) noexcept {
+    const auto stored = Element::encode(static_cast<typename Element::Number>(value));
     __builtin_memcpy(to.data + i * sizeof stored, &stored, sizeof stored);
-  });
-}
+  }
+};
+
+// Access to values of any type.
+struct AnyValues {
+  RONDO_HD static double read(const Values& from, std::uint64_t i) noexcept {
+    return with_real(from.type,
+                     [&](auto element) { return ValuesOf<decltype(element)>::read(from, i); });
+  }
+  RONDO_HD static void write(const Values& to, std::uint64_t i, double value) noexcept {
+    with_real(to.type, [&](auto element) { ValuesOf<decltype(element)>::write(to, i, value); });
+  }
+};
 
 }  // namespace
 }  // namespace rondo::layer
