@@ -36,6 +36,15 @@ void Arrays::Enqueuing::end() {
   place_.end(record_);
 }
 
+BatchNormBuffers Arrays::own(bool gamma, bool beta) const noexcept {
+  const DType type = type_ == DType::f64 ? DType::f64 : DType::f32;
+  const auto buffer_at = [&](unsigned which, bool exists) {
+    return exists ? Buffer{array(static_cast<Array>(own_at + which)), channels_, type, device_}
+                  : Buffer{nullptr, 0, type, device_};
+  };
+  return {buffer_at(0, gamma), buffer_at(1, beta), buffer_at(2, true), buffer_at(3, true), point()};
+}
+
 void Arrays::mend_point() noexcept {
   std::replace_if(
       array(point_at), array(point_at) + channels_, [](double at) { return !std::isfinite(at); },
@@ -44,7 +53,7 @@ void Arrays::mend_point() noexcept {
 
 ChannelArguments Arrays::arguments_of(ChannelTask task, const RecordMemory* record,
                                       const Section& section,
-                                      const LayerBuffers& buffers) const noexcept {
+                                      const BatchNormBuffers& buffers) const noexcept {
   ChannelArguments arguments{};
   arguments.task = task;
   arguments.type = type_;
@@ -60,7 +69,7 @@ ChannelArguments Arrays::arguments_of(ChannelTask task, const RecordMemory* reco
   return arguments;
 }
 
-void Arrays::fill(const LayerBuffers& buffers) {
+void Arrays::fill(const BatchNormBuffers& buffers) {
   place_.run(arguments_of(ChannelTask::fill, nullptr, {}, buffers));
 }
 
@@ -91,13 +100,13 @@ void Arrays::put_moments(const Section& section, const SectionHead& head, double
 }
 
 void Arrays::end_moments(ChannelTask task, const Section& section, const RecordMemory& record,
-                         const LayerBuffers& buffers, double momentum) {
+                         const BatchNormBuffers& buffers, double momentum) {
   ChannelArguments arguments = arguments_of(task, &record, section, buffers);
   arguments.momentum = momentum;
   place_.run(arguments);
 }
 
-void Arrays::evaluation(const RecordMemory& record, const LayerBuffers& buffers) {
+void Arrays::evaluation(const RecordMemory& record, const BatchNormBuffers& buffers) {
   place_.run(arguments_of(ChannelTask::running, &record, {}, buffers));
 }
 

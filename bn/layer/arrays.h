@@ -42,8 +42,8 @@ class Arrays {
   Arrays(Place& place, std::size_t channels, DType type, double epsilon, int device) noexcept
       : place_(place), channels_(channels), type_(type), epsilon_(epsilon), device_(device) {}
 
-  // The layer's own arrays, one behind the other, each with room for [channels] f64.
-  std::byte* own_arrays() const noexcept { return reinterpret_cast<std::byte*>(array(own_at)); }
+  // The arrays that the layer owns, as f64 for activations of f64, else f32.
+  BatchNormBuffers own(bool gamma, bool beta) const noexcept;
   Buffer point() const noexcept { return buffer(point_at); }
   Buffer mean() const noexcept { return buffer(mean_at); }
   Buffer variance() const noexcept { return buffer(variance_at); }
@@ -51,7 +51,7 @@ class Arrays {
   // (SyncBatchNorm::point).
   void mend_point() noexcept;
   // Sets gamma and the running variance to 1.
-  void fill(const LayerBuffers& buffers);
+  void fill(const BatchNormBuffers& buffers);
 
   // The moments of x about the point, or about a better one.
   void take_moments(const Activations& x, TensorLayout layout);
@@ -59,9 +59,9 @@ class Arrays {
   void put_moments(const Section& section, const SectionHead& head, double count, bool again);
   // Takes the sums over all ranks, and/or ends the pass with statistics and coefficients.
   void end_moments(ChannelTask task, const Section& section, const RecordMemory& record,
-                   const LayerBuffers& buffers, double momentum);
+                   const BatchNormBuffers& buffers, double momentum);
   // The coefficients of an evaluation, from the running statistics.
-  void evaluation(const RecordMemory& record, const LayerBuffers& buffers);
+  void evaluation(const RecordMemory& record, const BatchNormBuffers& buffers);
 
   // The sums of dy and dy * (x - mean). They go to the section, if there is one.
   void take_gradient_sums(const Activations& x, TensorLayout layout, const void* dy,
@@ -81,7 +81,7 @@ class Arrays {
   }
   ChannelArguments arguments_of(ChannelTask task, const RecordMemory* record = nullptr,
                                 const Section& section = {},
-                                const LayerBuffers& buffers = {}) const noexcept;
+                                const BatchNormBuffers& buffers = {}) const noexcept;
 
   Place& place_;
   const std::size_t channels_;

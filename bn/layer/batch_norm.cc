@@ -109,29 +109,12 @@ void SyncBatchNorm::set_options(const BatchNormOptions& options) {
   state_->model.set_options(options);
   state_->compute.set_threads();
 }
-Buffer SyncBatchNorm::gamma() const noexcept {
-  return state_->model.buffers.gamma;
+BatchNormBuffers SyncBatchNorm::buffers() const noexcept {
+  return state_->model.buffers;
 }
-Buffer SyncBatchNorm::beta() const noexcept {
-  return state_->model.buffers.beta;
-}
-Buffer SyncBatchNorm::running_mean() const noexcept {
-  return state_->model.buffers.running_mean;
-}
-Buffer SyncBatchNorm::running_variance() const noexcept {
-  return state_->model.buffers.running_variance;
-}
-Buffer SyncBatchNorm::point() const noexcept {
-  return state_->compute.arrays().point();
-}
-Buffer SyncBatchNorm::mean() const noexcept {
-  return state_->compute.arrays().mean();
-}
-Buffer SyncBatchNorm::variance() const noexcept {
-  return state_->compute.arrays().variance();
-}
-std::uint64_t SyncBatchNorm::count() const noexcept {
-  return static_cast<std::uint64_t>(state_->model.count);
+BatchNormStatistics SyncBatchNorm::statistics() const noexcept {
+  const layer::Arrays& arrays = state_->compute.arrays();
+  return {arrays.mean(), arrays.variance(), static_cast<std::uint64_t>(state_->model.count)};
 }
 std::uint64_t SyncBatchNorm::batches() const noexcept {
   return state_->model.batches;
@@ -169,11 +152,12 @@ std::vector<Parameter> SyncBatchNorm::parameters() const {
                         buffer.device,
                         buffer.data});
   };
-  add("weight", gamma());
-  add("bias", beta());
-  add("running_mean", running_mean());
-  add("running_var", running_variance());
-  add("point", point());
+  const BatchNormBuffers all = buffers();
+  add("weight", all.gamma);
+  add("bias", all.beta);
+  add("running_mean", all.running_mean);
+  add("running_var", all.running_variance);
+  add("point", all.point);
   return result;
 }
 

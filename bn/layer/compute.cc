@@ -38,18 +38,6 @@ std::unique_ptr<Place> place_of(const Model& model) {
                                     model.channels, elements);
 }
 
-// The layer's own arrays, one behind the other.
-LayerBuffers buffers_in(std::byte* first, const Model& model) noexcept {
-  const DType type = model.parameter_type();
-  const int device = model.options.device;
-  const auto array = [&](std::size_t which, bool exists) {
-    return exists ? Buffer{first + which * model.channels * size_of(type), model.channels, type,
-                           device}
-                  : Buffer{nullptr, 0, type, device};
-  };
-  return {array(0, model.has_gamma()), array(1, model.has_beta()), array(2, true), array(3, true)};
-}
-
 SectionHead head_of(const Position& position) noexcept {
   return {position.place(), position.layer->hash};
 }
@@ -67,7 +55,7 @@ Compute::Compute(Model& model)
               model.options.device),
       exchange_(*model.communicator, model.shared->local_calls(), model.channels,
                 model.options.device) {
-  model.buffers = buffers_in(arrays_.own_arrays(), model);
+  model.buffers = arrays_.own(model.has_gamma(), model.has_beta());
   Arrays::Enqueuing enqueuing(*place_, nullptr);
   arrays_.fill(model.buffers);
   enqueuing.end();

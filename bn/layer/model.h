@@ -15,11 +15,6 @@
 
 namespace rondo::layer {
 
-// Parameters and running statistics of a layer, wherever they lie. Count 0: there is none.
-struct LayerBuffers {
-  Buffer gamma, beta, running_mean, running_variance;
-};
-
 bool is_float_of_layer(DType type) noexcept;  // f64, f32, f16, bf16
 
 // A layer's options and memory, wherever it computes. Thread-bound. It may outlive its
@@ -40,10 +35,6 @@ struct Model {
   std::string who() const;
   bool has_gamma() const noexcept { return options.affine; }
   bool has_beta() const noexcept { return options.affine && options.bias; }
-  // The type of the layer's own arrays, and of the computation on the processor.
-  DType parameter_type() const noexcept {
-    return options.type == DType::f64 ? DType::f64 : DType::f32;
-  }
   TensorLayout layout_of(const Activations& x) const noexcept {
     return x.layout.value_or(options.layout);
   }
@@ -66,7 +57,7 @@ struct Model {
   BatchNormOptions options;
   std::optional<statistics::LayerNames::Use> name;
   std::shared_ptr<const statistics::Identity> identity;  // another when options change
-  LayerBuffers buffers;                                  // the layer's own, unless bound elsewhere
+  BatchNormBuffers buffers;                              // the layer's own, unless bound elsewhere
   std::uint64_t batches = 0;                             // in the running statistics
   // On a GPU: the pass that was not looked at yet is in `batches`.
   bool counted_unseen = false;

@@ -52,9 +52,9 @@ std::vector<rondo::Parameter> Network<T>::buffers() {
     if (!stage.norm()) continue;
     const std::string& name = stage.norm()->options().name;
     for (const auto& [suffix, values] :
-         {std::pair{".running_mean", stage.norm()->running_mean()},
-          std::pair{".running_var", stage.norm()->running_variance()},
-          std::pair{".point", stage.norm()->point()}})
+         {std::pair{".running_mean", stage.norm()->buffers().running_mean},
+          std::pair{".running_var", stage.norm()->buffers().running_variance},
+          std::pair{".point", stage.norm()->buffers().point}})
       all.push_back({name + suffix, {values.count}, values.type, -1, values.data});
   }
   return all;

@@ -51,8 +51,8 @@ std::vector<rondo::Parameter> Stage<T>::parameters() {
   all.push_back(
       {"conv" + name_ + ".weight", {3, 3, in, out}, type, -1, convolution_.weights().data()});
   if (norm_) {
-    all.push_back({"norm" + name_ + ".weight", {out}, type, -1, norm_->gamma().data});
-    all.push_back({"norm" + name_ + ".bias", {out}, type, -1, norm_->beta().data});
+    all.push_back({"norm" + name_ + ".weight", {out}, type, -1, norm_->buffers().gamma.data});
+    all.push_back({"norm" + name_ + ".bias", {out}, type, -1, norm_->buffers().beta.data});
   } else {
     all.push_back({"conv" + name_ + ".bias", {out}, type, -1, bias_.data()});
   }

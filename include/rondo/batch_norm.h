@@ -56,6 +56,22 @@ struct RONDO_API BatchNormOptions {
   friend bool operator==(const BatchNormOptions&, const BatchNormOptions&) = default;
 };
 
+// Parameters and running statistics of a layer, [channels] elements each, where it computes. gamma
+// and beta are empty (count 0) if the layer has none: see affine and bias.
+struct BatchNormBuffers {
+  Buffer gamma, beta, running_mean, running_variance;
+  // The point about which the next forward pass takes its sums, near the mean of the last batch. It
+  // is f64, 0 before the first pass, and the same on all ranks. A run that resumes with it gives
+  // the same bits as one that was not interrupted.
+  Buffer point;
+};
+
+// Statistics of the last forward pass over all ranks, where the layer computes.
+struct BatchNormStatistics {
+  Buffer mean, variance;    // [channels] elements of f64; the variance is biased
+  std::uint64_t count = 0;  // samples * spatial; on a GPU of the last pass that was checked
+};
+
 // Computes y = (x - mean) / sqrt(var + epsilon) * gamma + beta. For each channel, mean and var are
 // those over all samples and positions of all ranks of a communicator. split() makes groups of
 // ranks. The variance is biased in y and unbiased in the running statistics (Ioffe and Szegedy
@@ -105,13 +121,8 @@ class RONDO_API SyncBatchNorm {
   // begin and end of a pass; then nothing changes.
   void set_options(const BatchNormOptions& options);
 
-  // Parameters and running statistics: buffers of [channels] elements where the layer computes.
-  // gamma and the running variance begin as 1, beta and the running mean as 0. gamma and beta are
-  // empty (count 0) if the layer has none: see affine and bias.
-  Buffer gamma() const noexcept;
-  Buffer beta() const noexcept;
-  Buffer running_mean() const noexcept;
-  Buffer running_variance() const noexcept;
+  // gamma and the running variance begin as 1, beta and the running mean as 0.
+  BatchNormBuffers buffers() const noexcept;
   // Makes the layer use memory of the caller, [channels] elements of f64, f32, f16 or bf16 where
   // the layer computes. It reads gamma and beta there, and reads and writes the running statistics.
   // The caller sets the values, and keeps the memory while the layer uses it. Binding again is
@@ -127,12 +138,8 @@ class RONDO_API SyncBatchNorm {
   // pass that has begun ends on its own stream. Only the caller's own memory needs care when the
   // stream changes. A layer on the processor ignores it.
   void set_stream(void* stream) noexcept;
-  // The point about which the next forward pass takes its sums, near the mean of the last batch.
-  // [channels] elements of f64, 0 before the first pass, the same on all ranks. A run that resumes
-  // with it gives the same bits as one that was not interrupted.
-  Buffer point() const noexcept;
   // Lists what a checkpoint needs besides batches(): gamma, beta, running mean, running variance
-  // and point(), named "name.weight", "name.bias", "name.running_mean", "name.running_var" and
+  // and point, named "name.weight", "name.bias", "name.running_mean", "name.running_var" and
   // "name.point".
   std::vector<Parameter> parameters() const;
 
@@ -165,11 +172,7 @@ class RONDO_API SyncBatchNorm {
   // Evaluation, with the running statistics (see track_running). No communication. Throws Error.
   void evaluate(const Activations& x, const Activations& y) const;
 
-  // Statistics of the last forward over all ranks, [channels] elements of f64 where the layer
-  // computes; count() is samples * spatial. On a GPU it is that of the last pass that was checked.
-  Buffer mean() const noexcept;
-  Buffer variance() const noexcept;  // biased
-  std::uint64_t count() const noexcept;
+  BatchNormStatistics statistics() const noexcept;
 
  private:
   class State;

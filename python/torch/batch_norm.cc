@@ -223,7 +223,7 @@ class Norm {
       (*layer)->set_stream(stream.handle());
       BatchNormPass made = (*layer)->forward(view, output.view());
       // On a GPU the count of all ranks comes later.
-      const std::uint64_t count = stream ? 2 : (*layer)->count();
+      const std::uint64_t count = stream ? 2 : (*layer)->statistics().count;
       if (count > 0) statistics.finish(count == 1, mean, variance);
       TORCH_CHECK_VALUE(count != 1, "Expected more than 1 value per channel when training: ", who_,
                         " has an input of size ", x.sizes(),

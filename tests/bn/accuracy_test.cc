@@ -161,8 +161,9 @@ TEST_CASE("hard numbers, and a mean that jumps", "[places]") {
           const double apart = difference_of_scales(got, right, scales);
           expect(apart <= most_apart, fmt::format("{}: {} apart, mean {}", what, apart, mean));
         };
-        near(rank.values(layer.variance()), wanted.variance, wanted.variance, 1e-12, "variance");
-        near(rank.values(layer.mean()), wanted.mean, wanted.mean, 1e-12, "mean");
+        near(rank.values(layer.statistics().variance), wanted.variance, wanted.variance, 1e-12,
+             "variance");
+        near(rank.values(layer.statistics().mean), wanted.mean, wanted.mean, 1e-12, "mean");
         near(gradients.sum(gradients.gamma), wanted.dgamma, wanted.dgamma_scale, 3e-12, "dgamma");
         near(gradients.sum(gradients.beta), wanted.dbeta, wanted.dbeta_scale, 3e-12, "dbeta");
         step.y.expect_near(wanted.y, allowed, "y");
@@ -229,10 +230,11 @@ TEST_CASE("the point of the sums may be anywhere", "[places]") {
         SyncBatchNorm layer = rank.layer(channels, {.type = type, .layout = layout});
         Numbers point;
         for (const Hard& row : some) point.push_back(row.mean + away * (row.deviation + 1e-9));
-        rank.assign(layer.point(), point);
+        rank.assign(layer.buffers().point, point);
         Step step(rank, type, x, x, shares[rank.number], layout);
         step.forward(layer);
-        const Numbers mean = rank.values(layer.mean()), variance = rank.values(layer.variance());
+        const Numbers mean = rank.values(layer.statistics().mean),
+                      variance = rank.values(layer.statistics().variance);
         for (std::size_t c = 0; c < channels; ++c) {
           const double error = std::abs(variance[c] - wanted.variance[c]);
           expect(error <= 1e-12 * wanted.variance[c] + 1e-25 &&
@@ -268,8 +270,9 @@ TEST_CASE("a far first element, constant channels, NaN and infinity do no harm",
       step.forward(layer);
       // About the point of the step before, second sums are not needed.
       expect(rank.c.statistics().operations - before == (round == 0 ? 2u : 1u), "collectives");
-      const Numbers variance = rank.values(layer.variance()), mean = rank.values(layer.mean()),
-                    point = rank.values(layer.point());
+      const Numbers variance = rank.values(layer.statistics().variance),
+                    mean = rank.values(layer.statistics().mean),
+                    point = rank.values(layer.buffers().point);
       Batch y = x;
       step.y.read().unpack(y, 0);
       expect(exact.error_of(variance[0]) <= 1e-12, "far first element");
@@ -292,7 +295,7 @@ TEST_CASE("dx is the derivative", "[places]") {
   run_on(each_place(), 2, "derivative", [&](Rank& rank) {
     const Share share{rank.number == 0 ? 0 : samples, samples};
     SyncBatchNorm layer = rank.layer(channels, {.name = "bn", .type = DType::f64});
-    rank.assign(layer.gamma(), {0.7, -1.3});
+    rank.assign(layer.buffers().gamma, {0.7, -1.3});
     const auto loss = [&](const Batch& batch) {
       Step step(rank, DType::f64, batch, weights, share);
       step.forward(layer);

@@ -117,8 +117,8 @@ Step alone_step(Rank& rank, DType type, Share share) {
 }
 SyncBatchNorm alone_layer(Rank& rank, const BatchNormOptions& options) {
   SyncBatchNorm layer = rank.layer(alone_channels, options);
-  rank.assign(layer.gamma(), alone_gamma);
-  rank.assign(layer.beta(), alone_beta);
+  rank.assign(layer.buffers().gamma, alone_gamma);
+  rank.assign(layer.buffers().beta, alone_beta);
   return layer;
 }
 

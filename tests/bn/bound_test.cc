@@ -67,10 +67,10 @@ void check_bound(Rank& rank, DType type, const Types& of) {
   // The results must be those of a layer that owns the same values.
   SyncBatchNorm owner = rank.layer(bound_channels, {.name = "owner", .type = type}),
                 bound = rank.layer(bound_channels, {.name = "bound", .type = type});
-  rank.assign(owner.gamma(), gamma.values());
-  rank.assign(owner.beta(), beta.values());
-  rank.assign(owner.running_mean(), mean.values());
-  rank.assign(owner.running_variance(), variance.values());
+  rank.assign(owner.buffers().gamma, gamma.values());
+  rank.assign(owner.buffers().beta, beta.values());
+  rank.assign(owner.buffers().running_mean, mean.values());
+  rank.assign(owner.buffers().running_variance, variance.values());
   bound.bind_parameters(gamma.buffer(), beta.buffer());
   bound.bind_statistics(mean.buffer(), variance.buffer());
   Step wanted = bound_step(rank, type), got = bound_step(rank, type);
@@ -86,13 +86,13 @@ void check_bound(Rank& rank, DType type, const Types& of) {
     expect_rounded(mine.values(), rank.values(owned), coarse, what + name);
     return coarse == row_type;
   };
-  bool exact = compare(mean, owner.running_mean(), of.mean, ", mean");
-  exact &= compare(variance, owner.running_variance(), of.variance, ", variance");
+  bool exact = compare(mean, owner.buffers().running_mean, of.mean, ", mean");
+  exact &= compare(variance, owner.buffers().running_variance, of.variance, ", variance");
   expect_rounded(dgamma.values(), exact_gradients.gamma.values(), of.dgamma, what + ", dgamma");
   expect_rounded(dbeta.values(), exact_gradients.beta.values(), of.dbeta, what + ", dbeta");
   // Evaluation reads there too.
-  rank.assign(owner.running_mean(), mean.values());
-  rank.assign(owner.running_variance(), variance.values());
+  rank.assign(owner.buffers().running_mean, mean.values());
+  rank.assign(owner.buffers().running_variance, variance.values());
   owner.evaluate(wanted.x.view(), wanted.y.view());
   bound.evaluate(got.x.view(), got.y.view());
   if (exact) expect(wanted.y.bytes() == got.y.bytes(), what + ", evaluation");
@@ -130,14 +130,14 @@ TEST_CASE("memory that is bound may change and move between passes", "[places]")
     for (Row* gamma : {&one, &two}) {
       Step mine = bound_step(rank, DType::f32), right = bound_step(rank, DType::f32);
       layer.bind_parameters(gamma->buffer(), beta.buffer());
-      rank.assign(wanted.gamma(), gamma->values());
-      rank.assign(wanted.beta(), beta.values());
+      rank.assign(wanted.buffers().gamma, gamma->values());
+      rank.assign(wanted.buffers().beta, beta.values());
       mine.forward(layer);
       right.forward(wanted);
       expect(mine.y.bytes() == right.y.bytes(), "y");
-      expect(
-          layer.gamma().data == gamma->buffer().data && layer.gamma().type == gamma->buffer().type,
-          "gamma()");
+      expect(layer.buffers().gamma.data == gamma->buffer().data &&
+                 layer.buffers().gamma.type == gamma->buffer().type,
+             "gamma()");
       beta.set(exact_numbers(4, 5));
     }
     expect(layer.parameters()[0].type == DType::f16 &&
@@ -153,7 +153,7 @@ TEST_CASE("a layer with gamma and without beta", "[places]") {
                                    {.name = "one", .type = DType::f64, .bias = false});
     Row gamma(rank, DType::f32, exact_numbers(1, 1)),
         gradient(rank, DType::f64, exact_numbers(2, 1));
-    rank.assign(both.gamma(), gamma.values());
+    rank.assign(both.buffers().gamma, gamma.values());
     one.bind_parameters(gamma.buffer(), {});
     Step wanted = bound_step(rank, DType::f64), got = bound_step(rank, DType::f64);
     Gradients of_both(rank, bound_channels);
@@ -163,7 +163,7 @@ TEST_CASE("a layer with gamma and without beta", "[places]") {
     got.backward(one, {gradient.buffer(), {}});
     expect(wanted.y.bytes() == got.y.bytes() && wanted.dx.bytes() == got.dx.bytes(), "y, dx");
     expect(gradient.values() == of_both.gamma.values(), "dgamma");
-    expect(one.beta().count == 0, "no beta");
+    expect(one.buffers().beta.count == 0, "no beta");
     expect(one.parameters().size() == both.parameters().size() - 1, "parameters()");
   });
 }
@@ -186,13 +186,13 @@ TEST_CASE("the caller may count batches and change the momentum", "[places]") {
         forward({1, 3});
     }
     // 2 from the first batch, none from the second, a third of 2 from the third.
-    expect_near(rank.values(layer.running_mean()), {2.0}, 1e-15, "counted");
+    expect_near(rank.values(layer.buffers().running_mean), {2.0}, 1e-15, "counted");
     expect(layer.batches() == 3, "batches");
     BatchNormOptions options = layer.options();
     options.momentum = 0.5;
     layer.set_options(options);
     forward({5, 7});
-    expect_near(rank.values(layer.running_mean()), {4.0}, 1e-15, "momentum");
+    expect_near(rank.values(layer.buffers().running_mean), {4.0}, 1e-15, "momentum");
     expect(layer.options().momentum == 0.5, "options()");
     // A count of batches that is set after a step without samples stays.
     options.momentum = std::nullopt;
@@ -201,7 +201,7 @@ TEST_CASE("the caller may count batches and change the momentum", "[places]") {
     layer.set_batches(0);
     forward({1, 3});
     expect(layer.batches() == 1, "the batches are not those that were set, and one more");
-    expect_near(rank.values(layer.running_mean()), {2.0}, 1e-15, "the first again");
+    expect_near(rank.values(layer.buffers().running_mean), {2.0}, 1e-15, "the first again");
   });
 }
 

@@ -97,13 +97,13 @@ void check_step(Rank& rank, SyncBatchNorm& layer, const Plan& plan, const Proces
   const Tolerance allowed = tolerance_of(plan.options.type);
   Step step(rank, plan.options.type, x, dy, share, plan.options.layout);
   step.forward(layer);
-  if (!rank.on) expect(layer.count() == x.samples * x.spatial, "count");
+  if (!rank.on) expect(layer.statistics().count == x.samples * x.spatial, "count");
   const Reference& wanted = *process.reference;
-  const Numbers mean = rank.values(layer.mean());
+  const Numbers mean = rank.values(layer.statistics().mean);
   expect_each(mean, wanted.mean, wanted.deviation, allowed.sums, "mean");
-  expect_each(rank.values(layer.variance()), wanted.variance, wanted.variance, allowed.sums,
-              "variance");
-  expect(rank.values(layer.point()) == mean, "point");
+  expect_each(rank.values(layer.statistics().variance), wanted.variance, wanted.variance,
+              allowed.sums, "variance");
+  expect(rank.values(layer.buffers().point) == mean, "point");
   const Numbers none(plan.channels);
   const bool some = x.samples > 0, has_gamma = plan.options.affine,
              has_beta = has_gamma && plan.options.bias;
@@ -148,8 +148,8 @@ void check_equal(const Plan& plan) {
   const Tolerance allowed = tolerance_of(plan.options.type);
   run_on(plan.place, ranks(size, plan.over), what, [&](Rank& rank) {
     SyncBatchNorm layer = rank.layer(plan.channels, plan.options);
-    for (const auto& [buffer, values] :
-         {std::pair(layer.gamma(), process.gamma), std::pair(layer.beta(), process.beta)})
+    for (const auto& [buffer, values] : {std::pair(layer.buffers().gamma, process.gamma),
+                                         std::pair(layer.buffers().beta, process.beta)})
       if (buffer.count > 0) rank.assign(buffer, values);
     for (std::size_t k = 0; k < plan.steps.size(); ++k) {
       const Split& split = plan.steps[k];
@@ -159,8 +159,8 @@ void check_equal(const Plan& plan) {
     }
     expect(layer.batches() == process.batches, "batches");
     // All ranks must have the same bits.
-    const Numbers mean = rank.values(layer.running_mean()),
-                  variance = rank.values(layer.running_variance());
+    const Numbers mean = rank.values(layer.buffers().running_mean),
+                  variance = rank.values(layer.buffers().running_variance);
     for (Numbers got : {mean, variance}) {
       const Numbers mine = got;
       rank.c.broadcast(buffer_of(std::span(got)), buffer_of(std::span(got)), 0).wait();

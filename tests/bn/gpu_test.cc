@@ -224,9 +224,9 @@ TEST_CASE("bn on a GPU: what is refused", "[gpu]") {
     refused("x has 1.406 KiB, but its memory on GPU 0 ends after 721 B",
             [&] { layer.begin_forward(longer); });
     refused("gamma must be 6 f64, f32, f16 or bf16 in memory of GPU 0, not 6 f32 in host memory",
-            [&] { layer.bind_parameters(host.gamma(), host.beta()); });
+            [&] { layer.bind_parameters(host.buffers().gamma, host.buffers().beta); });
     refused("in host memory, not 6 f32 of a GPU",
-            [&] { host.bind_parameters(layer.gamma(), layer.beta()); });
+            [&] { host.bind_parameters(layer.buffers().gamma, layer.buffers().beta); });
     fake.capture(rank.stream->get(), true);
     refused(Errc::unsupported, "the stream is being captured into a CUDA graph",
             [&] { layer.forward(x, y); });

@@ -25,8 +25,9 @@ void expect_ordinary_step(Rank& rank, SyncBatchNorm& layer, const Past& wanted,
   const Share share = past_shares[rank.number];
   Step step(rank, layer.options().type, wanted.batch, wanted.batch, share);
   step.forward(layer);
-  expect_near(numbers(layer.mean()), wanted.reference.mean, 1e-12, when + ", mean");
-  expect_near(numbers(layer.variance()), wanted.reference.variance, 1e-12, when + ", variance");
+  expect_near(numbers(layer.statistics().mean), wanted.reference.mean, 1e-12, when + ", mean");
+  expect_near(numbers(layer.statistics().variance), wanted.reference.variance, 1e-12,
+              when + ", variance");
   step.y.expect_near(wanted.reference.y, 1e-6, when + ", y");
 }
 
@@ -45,8 +46,9 @@ TEST_CASE("a step with odd numbers leaves nothing behind in the statistics of th
     for (std::size_t i = 0; where == 3 && i < count * past_spatial; ++i)
       batch.values[batch.at(first + i / past_spatial, 1, i % past_spatial)] = odd;
     Step(rank, type, batch, batch, {first, count}).forward(layer);
-    expect(std::isfinite(odd) || !std::isfinite(numbers(layer.mean())[1]), "the mean says so");
-    expect(std::abs(numbers(layer.mean())[0] - wanted.reference.mean[0]) < 1e-12,
+    expect(std::isfinite(odd) || !std::isfinite(numbers(layer.statistics().mean)[1]),
+           "the mean says so");
+    expect(std::abs(numbers(layer.statistics().mean)[0] - wanted.reference.mean[0]) < 1e-12,
            "other channels are as ever");
     expect_ordinary_step(rank, layer, wanted, "next");
     const std::uint64_t before = rank.c.statistics().operations;
@@ -61,11 +63,14 @@ TEST_CASE("16-bit sums of f32 about a point from far away are taken again") {
     constexpr std::uint16_t huge = 0x7149, one = 0x3f80, three = 0x4040;  // about 1e30
     std::uint16_t x[4] = {huge, huge, huge, huge}, y[4];
     layer.forward({x, 4, 1}, {y, 4, 1});
-    expect(numbers(layer.mean())[0] > 9e29 && numbers(layer.variance())[0] == 0, "huge");
+    expect(
+        numbers(layer.statistics().mean)[0] > 9e29 && numbers(layer.statistics().variance)[0] == 0,
+        "huge");
     for (std::size_t i = 0; i < 4; ++i) x[i] = i % 2 == 0 ? one : three;
     layer.forward({x, 4, 1}, {y, 4, 1});
-    expect(numbers(layer.mean())[0] == 2 && numbers(layer.variance())[0] == 1,
-           fmt::format("{} {}", numbers(layer.mean())[0], numbers(layer.variance())[0]));
+    expect(numbers(layer.statistics().mean)[0] == 2 && numbers(layer.statistics().variance)[0] == 1,
+           fmt::format("{} {}", numbers(layer.statistics().mean)[0],
+                       numbers(layer.statistics().variance)[0]));
   });
 }
 
@@ -74,7 +79,9 @@ TEST_CASE("squares that overflow about a far point are taken again") {
     SyncBatchNorm layer = rank.layer(past_channels, {.name = "bn", .type = DType::f64});
     Numbers x(past_channels, 1e300), y(past_channels);
     layer.forward({x.data(), 1, 1}, {y.data(), 1, 1});
-    expect(numbers(layer.mean())[0] == 1e300 && numbers(layer.variance())[0] == 0, "constant");
+    expect(numbers(layer.statistics().mean)[0] == 1e300 &&
+               numbers(layer.statistics().variance)[0] == 0,
+           "constant");
     expect_ordinary_step(rank, layer, Past(DType::f64), "next");
   });
 }

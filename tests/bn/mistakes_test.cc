@@ -78,7 +78,7 @@ TEST_CASE("a rank that is elsewhere is named with where it is") {
                "; ranks 0, 2, 3 at layer bn0 forward step 2 with "},
               [](Model& m) {
                 m.forward(0);
-                if (m.rank == 1) assign(m.layers[0].point(), Numbers(4, 5.0));
+                if (m.rank == 1) assign(m.layers[0].buffers().point, Numbers(4, 5.0));
                 m.forward(0);
               });
 }
@@ -164,7 +164,8 @@ TEST_CASE("options and arguments that cannot be are refused") {
         [&] {
           layer.bind_statistics(good, {four.data(), 4, DType::f32, 0});
         });
-    expect(layer.gamma().data != four.data() && layer.running_mean().data != four.data(),
+    expect(layer.buffers().gamma.data != four.data() &&
+               layer.buffers().running_mean.data != four.data(),
            "nothing was bound");
     SyncBatchNorm unbiased(c, 4, {.name = "unbiased", .bias = false});
     SyncBatchNorm plain(c, 4, {.name = "plain", .affine = false});

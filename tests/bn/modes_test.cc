@@ -37,9 +37,9 @@ TEST_CASE("a run resumed from a checkpoint goes on with the same bits", "[places
     run_on(place, 2, "resumed", [type](Rank& rank) {
       SyncBatchNorm whole = rank.layer(mode_channels, {.name = "whole", .type = type});
       std::optional<SyncBatchNorm> resumed;
-      const auto same = [&](Buffer (SyncBatchNorm::*buffer)() const noexcept,
-                            const std::string& what) {
-        expect(rank.values((whole.*buffer)()) == rank.values(((*resumed).*buffer)()), what);
+      const auto same = [&](Buffer BatchNormBuffers::*buffer, const std::string& what) {
+        expect(rank.values(whole.buffers().*buffer) == rank.values(resumed->buffers().*buffer),
+               what);
       };
       for (std::uint64_t step = 1; step <= 4; ++step) {
         Step share = mode_step(rank, step, 6, 5, type), other = mode_step(rank, step, 6, 5, type);
@@ -50,9 +50,10 @@ TEST_CASE("a run resumed from a checkpoint goes on with the same bits", "[places
           other.forward(*resumed);
           other.backward(*resumed, two.here());
           const std::string what = fmt::format("{} step {}", name_of(type), step);
-          same(&SyncBatchNorm::mean, what + ", mean");
-          same(&SyncBatchNorm::variance, what + ", variance");
-          same(&SyncBatchNorm::point, what + ", point");
+          const BatchNormStatistics mine = whole.statistics(), others = resumed->statistics();
+          expect(rank.values(mine.mean) == rank.values(others.mean), what + ", mean");
+          expect(rank.values(mine.variance) == rank.values(others.variance), what + ", variance");
+          same(&BatchNormBuffers::point, what + ", point");
           expect(one.are(two.gamma.values(), two.beta.values()), what + ", gradients");
           expect(share.y.bytes() == other.y.bytes() && share.dx.bytes() == other.dx.bytes(),
                  what + ", y, dx");
@@ -62,8 +63,8 @@ TEST_CASE("a run resumed from a checkpoint goes on with the same bits", "[places
           restore(rank, *resumed, whole);
         }
       }
-      same(&SyncBatchNorm::running_mean, "running mean");
-      same(&SyncBatchNorm::running_variance, "running variance");
+      same(&BatchNormBuffers::running_mean, "running mean");
+      same(&BatchNormBuffers::running_variance, "running variance");
     });
 }
 
@@ -79,8 +80,8 @@ TEST_CASE("evaluation uses running statistics and no communication", "[places]")
       Placed in(rank, DType::f64, x, {0, 2});
       layer.evaluate(in.view(), in.view());
       Numbers wanted;
-      const Numbers mean = rank.values(layer.running_mean()),
-                    variance = rank.values(layer.running_variance());
+      const Numbers mean = rank.values(layer.buffers().running_mean),
+                    variance = rank.values(layer.buffers().running_variance);
       for (std::size_t i = 0; i < x.size(); ++i) {
         const std::size_t channel = i / 5 % mode_channels;
         wanted.push_back((x.values[i] - mean[channel]) / std::sqrt(variance[channel] + 1e-5));
@@ -125,7 +126,7 @@ TEST_CASE("a layer without gamma and beta", "[places]") {
     other.backward(affine);
     expect(one.y.bytes() == other.y.bytes() && one.dx.bytes() == other.dx.bytes(),
            "as with 1 and 0");
-    expect(plain.gamma().count == 0 && plain.beta().count == 0, "empty");
+    expect(plain.buffers().gamma.count == 0 && plain.buffers().beta.count == 0, "empty");
     plain.bind_parameters({nullptr, 0, DType::f64}, {nullptr, 0, DType::f64});
     const auto check = [&](SyncBatchNorm& layer, const std::string& names) {
       std::string all;
@@ -144,13 +145,13 @@ TEST_CASE("batches of nothing and of one") {
   run_on(Place::processor, 3, "few", [](Rank& rank) {
     SyncBatchNorm layer = rank.layer(mode_channels, {.name = "bn", .type = DType::f64});
     const auto all = [](double value) { return Numbers(mode_channels, value); };
-    assign(layer.beta(), all(0.5));
+    assign(layer.buffers().beta, all(0.5));
     // No rank has samples: nothing changes, and training continues.
     Gradients gradients(rank, mode_channels);
     for (int i = 0; i < 2; ++i) layer.backward(layer.forward({}, {}), {}, {}, {}, gradients.here());
-    expect(
-        layer.count() == 0 && layer.batches() == 0 && numbers(layer.running_variance()) == all(1),
-        "nothing");
+    expect(layer.statistics().count == 0 && layer.batches() == 0 &&
+               numbers(layer.buffers().running_variance) == all(1),
+           "nothing");
     expect(gradients.are(all(0), all(0)), "gradients");
     // One sample on one rank is its own mean, so the output is beta. One element has no variance,
     // so the running variance stays.
@@ -160,15 +161,15 @@ TEST_CASE("batches of nothing and of one") {
       return Activations{samples > 0 ? values.data() : nullptr, samples, 1};
     };
     const BatchNormPass pass = layer.forward(view(x), view(y));
-    expect(layer.count() == 1 && layer.batches() == 1, "one");
+    expect(layer.statistics().count == 1 && layer.batches() == 1, "one");
     if (rank.number == 1) expect_near(y, all(0.5), 1e-15, "beta");
-    expect_near(numbers(layer.running_mean()), all(0.325), 1e-15, "running mean");
-    expect(numbers(layer.running_variance()) == all(1), "running variance");
+    expect_near(numbers(layer.buffers().running_mean), all(0.325), 1e-15, "running mean");
+    expect(numbers(layer.buffers().running_variance) == all(1), "running variance");
     layer.backward(pass, view(x), view(y), view(dx), gradients.here());
     if (rank.number == 1) expect_near(dx, all(0), 1e-12, "dx");
     expect(gradients.beta.values() == all(rank.number == 1 ? 0.5 : 0), "sum of dy");
     mode_step(rank, 3, 2).forward(layer);
-    expect(layer.count() == 3 * 2 * 5, "as ever");
+    expect(layer.statistics().count == 3 * 2 * 5, "as ever");
   });
 }
 
@@ -178,8 +179,9 @@ TEST_CASE("groups have statistics of their own") {
     SyncBatchNorm layer(*group, 1, {.name = "bn", .type = DType::f64});
     double x[2] = {static_cast<double>(rank), static_cast<double>(rank)}, y[2];
     layer.forward({x, 2, 1}, {y, 2, 1});
-    expect(layer.count() == 4 && numbers(layer.mean())[0] == (rank < 2 ? 0.5 : 2.5) &&
-               numbers(layer.variance())[0] == 0.25,
+    expect(layer.statistics().count == 4 &&
+               numbers(layer.statistics().mean)[0] == (rank < 2 ? 0.5 : 2.5) &&
+               numbers(layer.statistics().variance)[0] == 0.25,
            "statistics");
   });
 }
@@ -232,8 +234,9 @@ Numbers bits_of(Place place, Over over, const std::string& algorithm, bool repro
       Gradients gradients(rank, mode_channels);
       step.forward(layer);
       step.backward(layer, gradients.here());
-      for (const Buffer& buffer : {layer.mean(), layer.variance(), layer.running_mean(),
-                                   layer.running_variance(), layer.point()})
+      for (const Buffer& buffer :
+           {layer.statistics().mean, layer.statistics().variance, layer.buffers().running_mean,
+            layer.buffers().running_variance, layer.buffers().point})
         std::ranges::copy(rank.values(buffer), std::back_inserter(end));
       std::ranges::copy(gradients.sum(gradients.gamma), std::back_inserter(end));
     }

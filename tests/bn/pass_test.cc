@@ -18,8 +18,8 @@ const Numbers some_gamma{0.5, -1.5, 2}, some_beta{1, 0, -0.25};
 
 SyncBatchNorm pass_layer(Rank& rank, const std::string& name = "bn", DType type = DType::f64) {
   SyncBatchNorm layer = rank.layer(pass_channels, {.name = name, .type = type});
-  rank.assign(layer.gamma(), some_gamma);
-  rank.assign(layer.beta(), some_beta);
+  rank.assign(layer.buffers().gamma, some_gamma);
+  rank.assign(layer.buffers().beta, some_beta);
   return layer;
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("backward uses the gamma of its forward pass and may be repeated", "[p
     Gradients first(rank, pass_channels), second(rank, pass_channels);
     step.backward(layer, first.here());
     const auto once = step.dx.bytes();
-    rank.assign(layer.gamma(), Numbers(pass_channels, 100.0));
+    rank.assign(layer.buffers().gamma, Numbers(pass_channels, 100.0));
     step.backward(layer, second.here());
     expect(once == step.dx.bytes(), "dx");
     expect(first.are(second.gamma.values(), second.beta.values()), "gradients");
@@ -211,7 +211,8 @@ TEST_CASE("a layer and its passes may outlive the communicator") {
     refused(problem, [&] { layer->backward(pass, in, in, out, {}); });
     refused(problem, [&] { layer->backward_parameters(pass, in, in, {}); });
     refused("layer way: its communicator has been destroyed", [&] { under_way->end_forward(out); });
-    expect(layer->batches() == 1 && numbers(layer->gamma()) == some_gamma, "what it has stays");
+    expect(layer->batches() == 1 && numbers(layer->buffers().gamma) == some_gamma,
+           "what it has stays");
     layer.reset();
     pass = {};
   });

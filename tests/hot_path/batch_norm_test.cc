@@ -42,7 +42,7 @@ class Step {
         beta{bound_ + channels, channels, DType::f16},
         gradient{bound_ + 2 * channels, channels, DType::bf16};
     layer.bind_parameters(gamma, beta);
-    layer.bind_statistics(layer.running_mean(), layer.running_variance());
+    layer.bind_statistics(layer.buffers().running_mean, layer.buffers().running_variance);
     const BatchNormPass first = layer.forward(x, y), second = layer.forward(x, y);
     layer.backward(second, x, x, y, {gradient, {}});
     layer.backward(first, x, x, y, {gradient, gradient, true});

@@ -98,7 +98,7 @@ std::vector<std::uint32_t> normalized(Communicator& c) {
   std::vector<std::uint32_t> bits(y.size());
   layer.forward({x.data(), x.size()}, {y.data(), y.size()});
   std::memcpy(bits.data(), y.data(), y.size() * sizeof(float));
-  for (const Buffer& buffer : {layer.mean(), layer.variance()})
+  for (const Buffer& buffer : {layer.statistics().mean, layer.statistics().variance})
     bits.push_back(static_cast<std::uint32_t>(
         std::bit_cast<std::uint64_t>(*static_cast<const double*>(buffer.data))));
   return bits;
