@@ -125,7 +125,8 @@ void GpuPlace::sum(const SumTask& task) {
          blocks_of(arguments));
 }
 
-void GpuPlace::fold(ChannelArguments arguments) {
+void GpuPlace::fold(const ChannelArguments& given) {
+  ChannelArguments arguments = given;
   if (arguments.count > 0 && arguments.task != ChannelTask::nothing) {
     arguments.parts = parts_;
     arguments.partials = partials_->data();

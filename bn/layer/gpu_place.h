@@ -31,7 +31,7 @@ class GpuPlace final : public Place {
   void await_start() override;
   bool settle() const noexcept override { return use_.settle(); }
   void sum(const SumTask& task) override;
-  void fold(ChannelArguments arguments) override;
+  void fold(const ChannelArguments& arguments) override;
   void run(const ChannelArguments& arguments) override;
   void map(const MapTask& task) override;
   int repeats() const noexcept override { return 1; }

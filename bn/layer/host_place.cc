@@ -45,9 +45,30 @@ std::optional<DType> type_of_values(const ChannelArguments& arguments) noexcept 
   return type;
 }
 
-template <class In>
-[[gnu::flatten]] void run_channels(ChannelArguments arguments) {
-  for (std::size_t c = 0; c < arguments.channels; ++c) Channel<In>::run(arguments, c);
+// Calls function.operator()<task>() for the one of the tasks that it is.
+template <ChannelTask... tasks, class Function>
+void with_task(ChannelTask task, Function function) {
+  ((task == tasks ? function.template operator()<tasks>() : void()), ...);
+}
+
+// The task is known outside of the loops, so it costs nothing in them. The arguments are copies, so
+// no store can change them, and the compiler knows that.
+template <ChannelTask task>
+[[gnu::flatten]] void fold_as(ChannelArguments arguments, const double* sums) {
+  arguments.task = task;
+  for (std::size_t c = 0; c < arguments.channels; ++c)
+    ChannelFold::run(arguments, c, sums[c], sums[arguments.channels + c]);
+  if (arguments.section.data == nullptr) return;
+  std::uint64_t history = 0;
+  for (std::size_t c = 0; c < arguments.channels; ++c)
+    history += ChannelFold::history_term(arguments, c);
+  ChannelFold::put_head(arguments, history);
+}
+template <ChannelTask task, class In>
+[[gnu::flatten]] void run_as(ChannelArguments arguments) {
+  arguments.task = task;
+  const Count count = Channel<In>::count_of(arguments);
+  for (std::size_t c = 0; c < arguments.channels; ++c) Channel<In>::run(arguments, c, count);
 }
 
 }  // namespace
@@ -136,25 +157,25 @@ void HostPlace::sum(const SumTask& task) {
     for (std::size_t i = 0; i < each; ++i) sums_[i] += sums_[block * each + i];
 }
 
-// The arguments are copies, so no store of the loops can change them, and the compiler knows that.
-[[gnu::flatten]] void HostPlace::fold(ChannelArguments arguments) {
+void HostPlace::fold(const ChannelArguments& arguments) {
   sums_.resize(std::max(2 * channels_, sums_.size()));
-  const double* const sums = sums_.data();
-  for (std::size_t c = 0; c < arguments.channels; ++c)
-    ChannelFold::run(arguments, c, sums[c], sums[arguments.channels + c]);
-  if (arguments.section.data == nullptr) return;
-  std::uint64_t history = 0;
-  for (std::size_t c = 0; c < arguments.channels; ++c)
-    history += ChannelFold::history_term(arguments, c);
-  ChannelFold::put_head(arguments, history);
+  using enum ChannelTask;
+  with_task<moments, moments_again, nothing, gradients>(
+      arguments.task, [&]<ChannelTask task>() { fold_as<task>(arguments, sums_.data()); });
 }
 
 // Most layers have values of one type. To choose it for each value would take longer than the rest.
 void HostPlace::run(const ChannelArguments& arguments) {
-  if (const std::optional<DType> type = type_of_values(arguments))
-    with_real(*type, [&](auto element) { run_channels<ValuesOf<decltype(element)>>(arguments); });
-  else
-    run_channels<AnyValues>(arguments);
+  const std::optional<DType> type = type_of_values(arguments);
+  using enum ChannelTask;
+  with_task<fill, merge, forward, merge_forward, running, backward>(
+      arguments.task, [&]<ChannelTask task>() {
+        if (type)
+          with_real(*type,
+                    [&](auto element) { run_as<task, ValuesOf<decltype(element)>>(arguments); });
+        else
+          run_as<task, AnyValues>(arguments);
+      });
 }
 
 bool HostPlace::streams(const Grid& grid, const Activations& x, const void* out) const noexcept {

@@ -25,7 +25,7 @@ class HostPlace final : public Place {
   std::unique_ptr<RecordMemory> make_record(std::size_t elements) const override;
   std::string problem_of(const void*, std::size_t) override { return {}; }
   void sum(const SumTask& task) override;
-  void fold(ChannelArguments arguments) override;
+  void fold(const ChannelArguments& arguments) override;
   void run(const ChannelArguments& arguments) override;
   void map(const MapTask& task) override;
   int repeats() const noexcept override { return 2; }

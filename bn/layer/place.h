@@ -70,7 +70,7 @@ class Place {
   // Requires samples.
   virtual void sum(const SumTask& task) = 0;
   // Folds the sums that were taken last: sets what the arguments say of them.
-  virtual void fold(ChannelArguments arguments) = 0;
+  virtual void fold(const ChannelArguments& arguments) = 0;
   // The tasks of channels.h.
   virtual void run(const ChannelArguments& arguments) = 0;
   virtual void map(const MapTask& task) = 0;

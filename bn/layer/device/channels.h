@@ -39,8 +39,9 @@ struct Channels {
 
   RONDO_HD static void run(int, const Arguments& arguments, Shared&,
                            const device::GridThread& thread) noexcept {
+    const Count count = Channel<AnyValues>::count_of(arguments);
     for (std::uint64_t c = thread.place(); c < arguments.channels; c += thread.all())
-      Channel<AnyValues>::run(arguments, c);
+      Channel<AnyValues>::run(arguments, c, count);
   }
 
   template <class Visit>

@@ -18,49 +18,59 @@ template <class In>
 struct Channel {
   using Arguments = ChannelArguments;
 
-  RONDO_HD static void run(const Arguments& arguments, std::uint64_t c) noexcept {
+  // The elements of a channel over all ranks. The same for all channels: run() wants it.
+  RONDO_HD static Count count_of(const Arguments& arguments) noexcept {
+    const double all = arguments.task == ChannelTask::backward ? arguments.count_in_record()
+                       : arguments.section.data == nullptr     ? 1
+                                                               : arguments.section.data[0];
+    return {all, 1 / all};
+  }
+
+  RONDO_HD static void run(const Arguments& arguments, std::uint64_t c,
+                           const Count& count) noexcept {
     switch (arguments.task) {
       case ChannelTask::fill:
         if (arguments.gamma.data != nullptr) In::write(arguments.gamma, c, 1);
         In::write(arguments.running_variance, c, 1);
         return;
       case ChannelTask::merge:
-        return merge(arguments, c);
+        return merge(arguments, c, count);
       case ChannelTask::merge_forward:
-        merge(arguments, c);
-        return end_forward(arguments, c);
+        merge(arguments, c, count);
+        return end_forward(arguments, c, count);
       case ChannelTask::forward:
-        return end_forward(arguments, c);
+        return end_forward(arguments, c, count);
       case ChannelTask::running:
-        return keep(
-            arguments, c,
-            {In::read(arguments.running_mean, c), 0, In::read(arguments.running_variance, c), 1});
+        return keep(arguments, c,
+                    {In::read(arguments.running_mean, c), 0,
+                     In::read(arguments.running_variance, c), count});
       case ChannelTask::backward:
-        return end_backward(arguments, c);
+        return end_backward(arguments, c, count);
       default:
         return;  // tasks of fold.h
     }
   }
 
  private:
-  RONDO_HD static void merge(const Arguments& arguments, std::uint64_t c) noexcept {
-    const double count = arguments.section.data[0];
-    if (count == 0) return;
+  RONDO_HD static void merge(const Arguments& arguments, std::uint64_t c,
+                             const Count& count) noexcept {
+    if (count.all == 0) return;
     const double* const sums = arguments.section.data + SectionHead::elements;
-    const statistics::Merged all =
-        statistics::merged(arguments.at(point_at, c), count, sums[c], sums[arguments.channels + c]);
+    const statistics::Merged all = statistics::merged(arguments.at(point_at, c), count.all, sums[c],
+                                                      sums[arguments.channels + c]);
     if (all.far) *arguments.section.far_word = 1;
     arguments.at(mean_at, c) = all.mean;
     arguments.at(rest_at, c) = all.rest;
     arguments.at(m2_at, c) = all.m2;
     arguments.at(point_at, c) = all.point;
-    arguments.at(variance_at, c) = all.m2 / count;
+    arguments.at(variance_at, c) = all.m2 / count.all;
   }
 
-  RONDO_HD static void end_forward(const Arguments& arguments, std::uint64_t c) noexcept {
-    const double count = arguments.section.data[0], momentum = arguments.momentum;
+  RONDO_HD static void end_forward(const Arguments& arguments, std::uint64_t c,
+                                   const Count& count) noexcept {
+    const double momentum = arguments.momentum;
     arguments.at(recorded_point, c) = arguments.at(point_at, c);
-    if (count == 0) {
+    if (count.all == 0) {
       if (c == 0) arguments.count_in_record() = 0;
       return;
     }
@@ -68,8 +78,8 @@ struct Channel {
     In::write(arguments.running_mean, c,
               statistics::next_running_mean(In::read(arguments.running_mean, c), mean, momentum));
     In::write(arguments.running_variance, c,
-              statistics::next_running_variance(In::read(arguments.running_variance, c), m2, count,
-                                                momentum));
+              statistics::next_running_variance(In::read(arguments.running_variance, c), m2,
+                                                count.all, momentum));
     keep(arguments, c, {mean, arguments.at(rest_at, c), m2, count});
   }
 
@@ -82,21 +92,22 @@ struct Channel {
     arguments.at(recorded_rest, c) = of.rest;
     arguments.at(recorded_m2, c) = of.m2;
     arguments.at(recorded_gamma, c) = gamma;
-    if (c == 0) arguments.count_in_record() = of.count;
+    if (c == 0) arguments.count_in_record() = of.count.all;
     put_lines(arguments, c,
               forward_coefficients(of, gamma, beta, arguments.epsilon, in_f64(arguments)));
   }
 
-  RONDO_HD static void end_backward(const Arguments& arguments, std::uint64_t c) noexcept {
+  RONDO_HD static void end_backward(const Arguments& arguments, std::uint64_t c,
+                                    const Count& count) noexcept {
     const ChannelStatistics of{arguments.at(recorded_mean, c), arguments.at(recorded_rest, c),
-                               arguments.at(recorded_m2, c), arguments.count_in_record()};
+                               arguments.at(recorded_m2, c), count};
     const double *const own = &arguments.at(sums_at, 0), epsilon = arguments.epsilon;
     const std::uint64_t channels = arguments.channels;
     // Where no rank has samples, the sums are 0 and there are no statistics.
     put_gradient(arguments, arguments.beta_gradient, c, own[c]);
     put_gradient(arguments, arguments.gamma_gradient, c,
-                 of.count > 0 ? gamma_gradient_of(of, own[c], own[channels + c], epsilon) : 0);
-    if (arguments.section.data == nullptr || of.count == 0) return;
+                 count.all > 0 ? gamma_gradient_of(of, own[c], own[channels + c], epsilon) : 0);
+    if (arguments.section.data == nullptr || count.all == 0) return;
     const double* const all = arguments.section.data + SectionHead::elements;
     put_lines(arguments, c,
               backward_coefficients(of, arguments.at(recorded_gamma, c), all[c],

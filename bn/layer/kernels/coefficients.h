@@ -19,13 +19,19 @@
 
 namespace rondo::layer {
 
+// The elements of a channel, and 1 / all: a division for each channel would take longer than the
+// products.
+struct Count {
+  double all, part;
+};
+
 // The mean is mean + rest, the variance m2 / count.
 struct ChannelStatistics {
-  double mean, rest, m2, count;
+  double mean, rest, m2;
+  Count count;
 
   RONDO_HD double inverse_deviation(double epsilon) const noexcept {
-    const double part = 1 / count;
-    return 1 / ::sqrt(m2 * part + epsilon);
+    return 1 / ::sqrt(m2 * count.part + epsilon);
   }
 };
 
@@ -56,12 +62,12 @@ RONDO_HD inline double gamma_gradient_of(const ChannelStatistics& of, double sum
   return of.inverse_deviation(epsilon) * (product - of.rest * sum);
 }
 
-// The gradients are those over all of.count elements.
+// The gradients are those over all elements.
 RONDO_HD inline ChannelCoefficients backward_coefficients(const ChannelStatistics& of, double gamma,
                                                           double beta_gradient,
                                                           double gamma_gradient, double epsilon,
                                                           bool in_f64) noexcept {
-  const double part = 1 / of.count, inverse = of.inverse_deviation(epsilon);
+  const double part = of.count.part, inverse = of.inverse_deviation(epsilon);
   const double factor = gamma * inverse;
   const double along = -factor * inverse * gamma_gradient * part;
   const double center = in_type_of_passes(of.mean, in_f64);

@@ -31,13 +31,14 @@ struct ChannelFold {
   }
 
   // The history is the point that the pass before has left; in backward, that its forward pass has
-  // left. Its hash is the sum of these, so their order does not matter. Factors are odd, so a
-  // change of one channel changes it.
+  // left. Its hash is the sum of these, so their order does not matter. Products of 32 bits: the
+  // processor computes several at once.
   RONDO_HD static std::uint64_t history_term(const Arguments& arguments, std::uint64_t c) noexcept {
     const auto bits = __builtin_bit_cast(std::uint64_t, arguments.task == ChannelTask::gradients
                                                             ? arguments.at(recorded_point, c)
                                                             : arguments.at(point_at, c));
-    return (bits ^ bits >> 32) * ((2 * c + 1) * 0x9e3779b97f4a7c15u);
+    const auto odd = static_cast<std::uint32_t>(2 * c + 1);
+    return (bits & 0xffffffffu) * (odd * 0x9e3779b1u) + (bits >> 32) * (odd * 0x85ebca77u);
   }
 
   RONDO_HD static void put_head(const Arguments& arguments, std::uint64_t history) noexcept {
