@@ -113,8 +113,7 @@ BatchNormBuffers SyncBatchNorm::buffers() const noexcept {
   return state_->model.buffers;
 }
 BatchNormStatistics SyncBatchNorm::statistics() const noexcept {
-  const layer::Arrays& arrays = state_->compute.arrays();
-  return {arrays.mean(), arrays.variance(), static_cast<std::uint64_t>(state_->model.count)};
+  return state_->compute.statistics();
 }
 std::uint64_t SyncBatchNorm::batches() const noexcept {
   return state_->model.batches;

@@ -6,7 +6,6 @@
 
 #include <rondo/batch_norm.h>
 
-#include "bn/layer/arrays.h"
 #include "bn/layer/late_check.h"
 #include "bn/layer/model.h"
 #include "bn/layer/pass.h"
@@ -18,7 +17,7 @@ namespace rondo::layer {
 // The passes of a layer, on the processor or on a GPU. The arguments have been checked, and the
 // communicator is there. The calls for one pass are a begin and an end with the same arguments; an
 // evaluation may come in between. Throws Error; then the pass has ended. Thread-bound.
-class Compute final : public ReportReader {
+class Compute {
  public:
   // Binds the layer's own arrays to the model: gamma, beta and the running statistics. Throws
   // Error.
@@ -43,7 +42,6 @@ class Compute final : public ReportReader {
   void backward_parameters(const PassRecord& pass, const Activations& x, const void* dy,
                            const BatchNormGradients& gradients);
   void evaluate(const Activations& x, void* y);
-
   // Waits for the collective of a pass under way and forgets it.
   void dissolve() noexcept { exchange_.dissolve(); }
 
@@ -51,26 +49,47 @@ class Compute final : public ReportReader {
   std::string problem_of(const void* data, std::size_t bytes) const {
     return place_->problem_of(data, bytes);
   }
-  const Arrays& arrays() const noexcept { return arrays_; }
-  void take_report(double count, bool far) noexcept override;
+  BatchNormStatistics statistics() const noexcept;
 
  private:
   bool on_gpu() const noexcept { return model_.options.device >= 0; }
+  double* array(Array which) const noexcept { return place_->arrays() + which * model_.channels; }
+  Buffer buffer(Array which) const noexcept {
+    return {array(which), model_.channels, DType::f64, model_.options.device};
+  }
+  BatchNormBuffers own_buffers() const noexcept;
   Section section() { return {exchange_.section(), exchange_.far_word()}; }
-  RecordMemory& record_of(PassRecord& pass) const;
+  RecordMemory* record_of(PassRecord& pass) const;
+  ChannelArguments arguments_of(ChannelTask task, const RecordMemory* record) const noexcept;
+  ChannelArguments arguments_with_buffers(ChannelTask task,
+                                          const RecordMemory* record) const noexcept;
+
+  // The moments of x about the point, or about a better one.
+  void take_moments(const Activations& x);
+  // again: the moments of before, about another point.
   void send_moments(const PassRecord& pass, bool again);
-  void join();
   void look_at_sums(const PassRecord& pass);
+  // Takes the sums over all ranks, and/or ends the pass with statistics and coefficients.
+  void end_moments(ChannelTask task, const PassRecord& pass, double momentum);
+  // The sums of dy and dy * (x - mean). Returns how to fold them.
+  ChannelArguments gradient_sums(const PassRecord& pass, const Activations& x, const void* dy);
+  // The gradients of this rank, and, if there is a section, the coefficients of dx.
+  void end_gradients(const PassRecord& pass, const BatchNormGradients& gradients,
+                     const Section& section);
+  // y or, where there is a dy, dx, with the coefficients of the pass.
+  void map(const Activations& x, TensorLayout layout, const void* dy, void* out);
+
+  // Folds the sums into the section.
+  void fold(ChannelArguments arguments, const statistics::Position& position);
+  void join();
   GpuReport& report();
-  void expect_report(const statistics::Position& position, ReportReader* reader);
+  void expect_report(const statistics::Position& position, Model* layer);
 
   Model& model_;
   const std::unique_ptr<Place> place_;
-  Arrays arrays_;
   statistics::Exchange exchange_;
   void *stream_ = nullptr, *next_stream_ = nullptr, *pass_stream_ = nullptr;
   PassRecord evaluation_;
-  int doubts_ = 1;  // on a GPU: passes to come whose sums the host looks at before their end
 };
 
 }  // namespace rondo::layer

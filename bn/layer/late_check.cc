@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "bn/layer/model.h"
 #include "device/keep.h"
 
 namespace rondo::layer {
@@ -54,11 +55,11 @@ void GpuReport::wait(std::chrono::milliseconds time) const {
   gpu.check(status, "the kernels of batch norm");
 }
 
-void LateCheck::expect(GpuReport& report, const statistics::Position& position,
-                       ReportReader* reader, const statistics::LocalCalls& calls) {
+void LateCheck::expect(GpuReport& report, const statistics::Position& position, Model* layer,
+                       const statistics::LocalCalls& calls) {
   local_calls_ = calls;
   position_ = position;
-  reader_ = reader;
+  layer_ = layer;
   report_ = &report;
 }
 
@@ -68,11 +69,11 @@ void LateCheck::check(Communicator& communicator) {
   report.wait(wait_time(position_.layer->options.deadline));
   const statistics::Agreed agreed = statistics::agreed_in(report.head(), communicator.size());
   if (!agreed.all()) statistics::tell_apart(communicator, position_, agreed, {}, local_calls_);
-  if (reader_ != nullptr) reader_->take_report(report.count(), report.far());
+  if (layer_ != nullptr) layer_->take_report(report.count(), report.far());
 }
 
-void LateCheck::forget(const ReportReader& reader) noexcept {
-  if (reader_ == &reader) reader_ = nullptr;
+void LateCheck::forget(const Model& layer) noexcept {
+  if (layer_ == &layer) layer_ = nullptr;
 }
 
 GpuReport& LateCheck::report_of(const std::shared_ptr<GpuKernels>& kernels) {

@@ -41,14 +41,7 @@ class GpuReport {
   bool used_ = false;
 };
 
-// A layer that wants to know what the host sees of the sums of its forward pass, later.
-class ReportReader {
- public:
-  virtual void take_report(double count, bool far) noexcept = 0;
-
- protected:
-  ~ReportReader() = default;
-};
+struct Model;
 
 // How long to wait for the GPU, where a layer has this deadline.
 std::chrono::milliseconds wait_time(std::chrono::milliseconds deadline) noexcept;
@@ -58,13 +51,14 @@ std::chrono::milliseconds wait_time(std::chrono::milliseconds deadline) noexcept
 // for no report, and all ranks look at the same point of their order. Thread-bound.
 class LateCheck {
  public:
-  // reader: null for a backward pass. calls: before that collective.
-  void expect(GpuReport& report, const statistics::Position& position, ReportReader* reader,
+  // layer: takes what the host sees of the sums of its forward pass; null for a backward pass.
+  // calls: before that collective.
+  void expect(GpuReport& report, const statistics::Position& position, Model* layer,
               const statistics::LocalCalls& calls);
   // Looks at the collective before this one. Throws Error(mismatch) on all ranks if they differed,
   // and as GpuReport::wait.
   void check(Communicator& communicator);
-  void forget(const ReportReader& reader) noexcept;
+  void forget(const Model& layer) noexcept;
   // The report to use on a GPU.
   GpuReport& report_of(const std::shared_ptr<GpuKernels>& kernels);
 
@@ -72,7 +66,7 @@ class LateCheck {
   std::vector<std::unique_ptr<GpuReport>> reports_;  // one for each GPU
   GpuReport* report_ = nullptr;                      // null: nothing to look at
   statistics::Position position_;
-  ReportReader* reader_ = nullptr;
+  Model* layer_ = nullptr;
   statistics::LocalCalls local_calls_;
 };
 

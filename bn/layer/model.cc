@@ -80,6 +80,13 @@ void Model::orphan() noexcept {
   communicator = nullptr;
 }
 
+void Model::take_report(double count_of_all, bool far) noexcept {
+  count = count_of_all;
+  if (far) doubts = doubts_after_far;
+  // The caller may have set the number since.
+  if (std::exchange(counted_unseen, false) && count == 0) --batches;
+}
+
 std::string Model::who() const {
   return fmt::format("rank {}: batch norm {}", rank, identity->title);
 }

@@ -17,6 +17,9 @@ namespace rondo::layer {
 
 bool is_float_of_layer(DType type) noexcept;  // f64, f32, f16, bf16
 
+// Where batches of different kinds alternate, the point is far again and again.
+inline constexpr int doubts_after_far = 16;
+
 // A layer's options and memory, wherever it computes. Thread-bound. It may outlive its
 // communicator.
 struct Model {
@@ -27,6 +30,8 @@ struct Model {
   ~Model();
 
   void orphan() noexcept;  // the communicator ends
+  // What the host has seen later of the sums of a forward pass on a GPU.
+  void take_report(double count_of_all, bool far) noexcept;
   // Takes over momentum, threads and deadline. Throws Error(invalid_argument); then nothing
   // changes.
   void set_options(const BatchNormOptions& wanted);
@@ -61,6 +66,7 @@ struct Model {
   std::uint64_t batches = 0;                             // in the running statistics
   // On a GPU: the pass that was not looked at yet is in `batches`.
   bool counted_unseen = false;
+  int doubts = 1;  // on a GPU: passes to come whose sums the host looks at before their end
   std::uint64_t steps = 0;  // forward passes begun
   double count = 0;         // of all ranks, in the last pass that was looked at
 };

@@ -31,7 +31,10 @@ class Shared final : public lib::Attachment {
   int threads_per_rank() const noexcept { return threads_; }
 
   void join(Model& layer) { layers_.push_back(&layer); }
-  void leave(Model& layer) { std::erase(layers_, &layer); }
+  void leave(Model& layer) {
+    std::erase(layers_, &layer);
+    late_check_.forget(layer);
+  }
 
   LateCheck& late_check() noexcept { return late_check_; }
   // The kernels on a GPU. Throws Error, as GpuKernels.

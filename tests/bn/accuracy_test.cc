@@ -5,7 +5,6 @@
 #include <memory>
 #include <numeric>
 
-#include "bn/layer/arrays.h"
 #include "bn/layer/host_place.h"
 #include "bn/places.h"
 #include "bn/statistics/moments.h"
@@ -64,31 +63,42 @@ class OneChannel {
  public:
   // point: about which the elements are summed first.
   OneChannel(const Numbers& values, DType type, double point = 0)
-      : place_(pool_, 1, type, 1, layer::Arrays::elements(1)),
-        arrays_(place_, 1, type, 0, -1),
-        count_(static_cast<double>(values.size())) {
-    Tensor x(type, TensorLayout::nchw, Batch{1, 1, values.size(), values}, 0, 1);
-    set_point(point);
-    arrays_.take_moments({x.view().data, values.empty() ? 0 : 1u, values.size()},
-                         TensorLayout::nchw);
-    put(false);
+      : place_(pool_, 1, type, 1, layer::array_count) {
+    using layer::ChannelTask;
+    arguments_.type = type;
+    arguments_.channels = 1;
+    arguments_.count = static_cast<double>(values.size());
+    arguments_.arrays = place_.arrays();
+    arguments_.at(layer::point_at, 0) = point;
+    if (values.empty()) return;
+    const Tensor x(type, TensorLayout::nchw, Batch{1, 1, values.size(), values}, 0, 1);
+    const Activations view{const_cast<unsigned char*>(x.bytes().data()), 1, values.size()};
+    arguments_.x = reinterpret_cast<const std::byte*>(x.bytes().data());
+    for (const ChannelTask task : {ChannelTask::moments, ChannelTask::moments_again}) {
+      const bool first = task == ChannelTask::moments;
+      place_.sum({view, TensorLayout::nchw, nullptr,
+                  &arguments_.at(first ? layer::point_at : layer::center_at, 0),
+                  first ? nullptr : &arguments_.far(0)});
+      arguments_.task = task;
+      arguments_.last = !first;
+      place_.fold(arguments_);
+    }
   }
-  double count() const { return count_; }
+  double count() const { return arguments_.count; }
   // Sums about K.
   std::pair<double, double> sums(double K) {
-    set_point(K);
-    put(true);
+    arguments_.at(layer::point_at, 0) = K;
+    arguments_.task = layer::ChannelTask::nothing;
+    arguments_.section = {section_, &far_};
+    place_.fold(arguments_);
     return {section_[layer::SectionHead::elements], section_[layer::SectionHead::elements + 1]};
   }
 
  private:
-  void set_point(double point) { *static_cast<double*>(arrays_.point().data) = point; }
-  void put(bool again) { arrays_.put_moments({section_, &far_}, {}, count_, again); }
-
   layer::Pool pool_;
   layer::HostPlace place_;
-  layer::Arrays arrays_;
-  double count_, far_ = 0, section_[layer::SectionHead::elements + 2];
+  layer::ChannelArguments arguments_{};
+  double far_ = 0, section_[layer::SectionHead::elements + 2];
 };
 
 // The statistics of all ranks.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The arguments of the computation for each channel, between the passes over activations and the
-// collective. The processor and GPUs run the same source (fold.h, channels.h). arrays.h fills them
-// in. Parameters and statistics need no alignment.
+// collective. The processor and GPUs run the same source (fold.h, channels.h). compute.cc fills
+// them in. Parameters and statistics need no alignment.
 #pragma once
 
 #include <cstddef>
