@@ -48,7 +48,7 @@ void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Pl
 // these must notice.
 std::uint64_t CollectiveCalls::plan_hash(const schedules::Call& call,
                                          std::uint64_t counts) const noexcept {
-  const bool inside = call.signature.on_gpu && plans_.inside_on_gpus();
+  const bool inside = call.signature.on_device && plans_.inside_on_gpus();
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
                                  static_cast<std::uint64_t>(starting_.options.checksum) << 32 |
                                  static_cast<std::uint64_t>(starting_.options.reproducible) << 33 |
@@ -61,7 +61,7 @@ Work CollectiveCalls::start(const Arguments& a) {
   if (a.options->priority == Priority::bulk) order_.check(starting_.place.rank, a.operation);
   call.tag = a.options->tag;
   call.unattended = a.options->unattended;
-  if (call.signature.on_gpu && call.in_bytes + call.out_bytes != 0) return start_on_gpu(a, call);
+  if (call.signature.on_device && call.in_bytes + call.out_bytes != 0) return start_on_gpu(a, call);
   return Work(starting_.engine.start(call));
 }
 
@@ -122,7 +122,7 @@ schedules::Call CollectiveCalls::make(const Arguments& a) {
   return call;
 }
 
-operation::GpuInside CollectiveCalls::movers_inside(int device, const schedules::Call& call) {
+operation::DeviceInside CollectiveCalls::movers_inside(int device, const schedules::Call& call) {
   if (!plans_.inside_on_gpus() || !starting_.gpus.has_windows()) return {};
   const lanes::StagesInside stages = starting_.engine.stages_inside(call.signature);
   const auto mover = [&](direct::DirectUse use) {
@@ -138,14 +138,14 @@ Work CollectiveCalls::start_on_gpu(const Arguments& a, const schedules::Call& ca
   schedules::Call unattended = call;
   unattended.unattended = true;
   return name_call({a.traits().name, a.rank, a.size}, [&] {
-    engine::GpuCall on_gpu{.stream = stream};
+    operation::DeviceMemory* memory = nullptr;
     if (call.signature.algorithm == schedules::Algorithm::direct)
-      on_gpu.mover = &starting_.gpus.mover(a.device(), call.priority, starting_.gpu_needs);
+      memory = &starting_.gpus.mover(a.device(), call.priority, starting_.gpu_needs);
     else
-      on_gpu.staging = &starting_.gpus.staging(a.device(), call.priority, starting_.gpu_needs);
-    on_gpu.inside = movers_inside(a.device(), call);
-    device::refuse_capture(on_gpu.port().gpu(), stream, "OpOptions::stream");
-    return Work(starting_.engine.start(unattended, on_gpu));
+      memory = &starting_.gpus.staging(a.device(), call.priority, starting_.gpu_needs);
+    const operation::DeviceCall device{*memory, stream, movers_inside(a.device(), call)};
+    device::refuse_capture(starting_.gpus.gpus()->gpu(a.device()), stream, "OpOptions::stream");
+    return Work(starting_.engine.start(unattended, &device));
   });
 }
 

@@ -47,7 +47,7 @@ class CollectiveCalls {
   schedules::Call make(const Arguments& arguments);
   std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
   Work start_on_gpu(const Arguments& arguments, const schedules::Call& call);
-  operation::GpuInside movers_inside(int device, const schedules::Call& call);
+  operation::DeviceInside movers_inside(int device, const schedules::Call& call);
 
   const Starting starting_;
   Plans& plans_;

@@ -56,37 +56,37 @@ Kind& GpuLanes::find(ByGpu<Kind>& all, int device, const Needs& needs, Make make
   if (const auto found = all.find(device); found != all.end()) return *found->second.kind;
   OnGpu<Kind> made;
   made.kind = make(gpus_->gpu(device));
-  operation::GpuPort& port = made.kind->port();
+  gpu::Port& port = made.kind->port();
   made.registration = needs.keep(port.memory(), port.bytes());
   return *all.emplace(device, std::move(made)).first->second.kind;
 }
 
-lanes::GpuStaging& GpuLanes::staging(int device, Priority priority, const Needs& needs) {
+gpu::SegmentStaging& GpuLanes::staging(int device, Priority priority, const Needs& needs) {
   return find(lanes_[static_cast<std::size_t>(priority)], device, needs,
               [&](const device::Gpu& gpu) {
-                return std::make_unique<lanes::GpuStaging>(
+                return std::make_unique<gpu::SegmentStaging>(
                     gpu, needs.bytes, priority == Priority::urgent, needs.waker);
               });
 }
 
-point::GpuTransfers& GpuLanes::transfers(int device, const Needs& needs) {
+gpu::MessageStaging& GpuLanes::transfers(int device, const Needs& needs) {
   return find(messages_, device, needs, [&](const device::Gpu& gpu) {
-    return std::make_unique<point::GpuTransfers>(gpu, needs.ranks, needs.waker);
+    return std::make_unique<gpu::MessageStaging>(gpu, needs.ranks, needs.waker);
   });
 }
 
-direct::GpuMover& GpuLanes::mover(int device, Priority priority, const Needs& needs,
-                                  direct::DirectUse use) {
+gpu::Mover& GpuLanes::mover(int device, Priority priority, const Needs& needs,
+                            direct::DirectUse use) {
   windows_->catch_up(gpus_->gpu(device));
   auto& movers = movers_[static_cast<std::size_t>(use)][static_cast<std::size_t>(priority)];
-  direct::GpuMover& mover = find(movers, device, needs, [&](const device::Gpu& gpu) {
-    return std::make_unique<direct::GpuMover>(
+  gpu::Mover& mover = find(movers, device, needs, [&](const device::Gpu& gpu) {
+    return std::make_unique<gpu::Mover>(
         gpu, *windows_,
-        direct::GpuMover::Size{windows_->ranks().size(), direct::direct_slot_bytes(priority),
-                               direct::gpu_slot_bytes(needs.chunk_bytes, priority)},
+        gpu::Mover::Size{windows_->ranks().size(), direct::direct_slot_bytes(priority),
+                         gpu::gpu_slot_bytes(needs.chunk_bytes, priority)},
         priority == Priority::urgent, needs.waker);
   });
-  mover.slots().make_wanted();
+  mover.make_wanted_slots();
   return mover;
 }
 
@@ -124,24 +124,24 @@ template <class Function>
 void GpuLanes::for_each_port(Function function) {
   for (auto& lane : lanes_)
     for (auto& [device, on_gpu] : lane) function(on_gpu.kind->port());
-  for_each_mover([&](direct::GpuMover& mover) { function(mover.port()); });
+  for_each_mover([&](gpu::Mover& mover) { function(mover.port()); });
   for (auto& [device, on_gpu] : messages_) function(on_gpu.kind->port());
 }
 
 void GpuLanes::settle(int rank) noexcept {
-  const base::TimePoint until = base::Clock::now() + operation::GpuPort::settle_time;
+  const base::TimePoint until = base::Clock::now() + operation::DeviceMemory::settle_time;
   bool settled = true;
-  for_each_port([&](operation::GpuPort& port) { settled = port.settle(until) && settled; });
+  for_each_port([&](gpu::Port& port) { settled = port.settle(until) && settled; });
   if (windows_) windows_->close(settled, std::max(until, base::Clock::now() + least_goodbye));
   if (settled) return;
   // A kernel may still read what has been mapped.
   if (windows_) device::keep_until_exit(std::move(windows_));
-  for_each_mover([](direct::GpuMover& mover) { mover.abandon(); });
-  for_each_port([](operation::GpuPort& port) { port.abandon(); });
+  for_each_mover([](gpu::Mover& mover) { mover.abandon(); });
+  for_each_port([](gpu::Port& port) { port.abandon(); });
   base::log_line(base::LogLevel::warning,
                  fmt::format("rank {}: a GPU has not done its work {} ms after the end of the "
                              "communicator: staging memory stays allocated",
-                             rank, operation::GpuPort::settle_time.count()));
+                             rank, operation::DeviceMemory::settle_time.count()));
 }
 
 }  // namespace rondo::lib

@@ -16,9 +16,9 @@
 #include <rondo/types.h>
 
 #include "collectives/direct/area.h"
-#include "collectives/direct/gpu_mover.h"
-#include "collectives/lanes/gpu_staging.h"
-#include "collectives/point/gpu_transfers.h"
+#include "collectives/gpu/message_staging.h"
+#include "collectives/gpu/mover.h"
+#include "collectives/gpu/segment_staging.h"
 #include "device/gpus.h"
 #include "lib/arguments.h"
 #include "transports/gpu_windows.h"
@@ -53,14 +53,14 @@ class GpuLanes {
   void check_buffers(const Arguments& arguments) const;
   // Does the same for one buffer. name: that of the parameter, "in".
   void check_buffer(const CheckedCall& call, const Buffer& buffer, std::string_view name) const;
-  lanes::GpuStaging& staging(int device, Priority priority, const Needs& needs);
+  gpu::SegmentStaging& staging(int device, Priority priority, const Needs& needs);
   // These ranks, which have host windows for each other, may use memory of each other's GPUs. The
   // host windows outlive settle(). Comes before all calls.
   void share(int rank, transports::Windows& host, std::span<const int> ranks);
   bool has_windows() const noexcept { return windows_ != nullptr; }
   // Requires has_windows(). Also maps what other ranks have allocated since.
-  direct::GpuMover& mover(int device, Priority priority, const Needs& needs,
-                          direct::DirectUse use = direct::DirectUse::all);
+  gpu::Mover& mover(int device, Priority priority, const Needs& needs,
+                    direct::DirectUse use = direct::DirectUse::all);
   // Zeroed memory of the GPU, which the ranks that share windows reach directly if they can.
   std::unique_ptr<transports::Allocation> allocate(int device, std::size_t bytes);
   // Makes memory of the GPU that the program has allocated known to the ranks that share windows.
@@ -68,7 +68,7 @@ class GpuLanes {
   std::unique_ptr<transports::Registration> register_memory(int device,
                                                             std::span<std::byte> memory);
   // Does the same for messages.
-  point::GpuTransfers& transfers(int device, const Needs& needs);
+  gpu::MessageStaging& transfers(int device, const Needs& needs);
   // After the engine's end. If copies or the program's streams do not end in settle_time, staging
   // memory is left to the end of the process, because to free it would wait for the GPU.
   void settle(int rank) noexcept;
@@ -92,10 +92,10 @@ class GpuLanes {
   const std::shared_ptr<device::Gpus> gpus_ = std::make_shared<device::Gpus>();
   std::optional<transports::SomeWindows> sharing_;
   std::unique_ptr<transports::GpuWindows> windows_;  // over sharing_
-  std::array<ByGpu<lanes::GpuStaging>, lane_count> lanes_;
+  std::array<ByGpu<gpu::SegmentStaging>, lane_count> lanes_;
   // By use and priority.
-  std::array<std::array<ByGpu<direct::GpuMover>, lane_count>, direct::direct_uses> movers_;
-  ByGpu<point::GpuTransfers> messages_;
+  std::array<std::array<ByGpu<gpu::Mover>, lane_count>, direct::direct_uses> movers_;
+  ByGpu<gpu::MessageStaging> messages_;
 };
 
 // Calls the function. What it throws of a GPU gets the name of the call in front.

@@ -62,9 +62,11 @@ Work MessageCalls::start(const MessageMemory& memory, const point::PointShape& s
   call.unattended = true;  // as CollectiveCalls::start_on_gpu()
   const auto stream = static_cast<device::StreamHandle>(options.stream);
   return name_call(memory.call(), [&] {
-    point::GpuTransfers& transfers = starting_.gpus.transfers(memory.device(), starting_.gpu_needs);
-    device::refuse_capture(transfers.port().gpu(), stream, "OpOptions::stream");
-    return Work(starting_.engine.start(call, {transfers, stream}));
+    const operation::DeviceCall device{
+        starting_.gpus.transfers(memory.device(), starting_.gpu_needs), stream};
+    device::refuse_capture(starting_.gpus.gpus()->gpu(memory.device()), stream,
+                           "OpOptions::stream");
+    return Work(starting_.engine.start(call, &device));
   });
 }
 

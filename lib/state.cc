@@ -208,7 +208,7 @@ void CommunicatorState::begin_metrics() {
 CommunicatorState::~CommunicatorState() {
   const base::TimePoint began = base::Clock::now();
   if (joined_.control) {
-    engine_->await_enqueued(began + operation::GpuPort::settle_time);
+    engine_->await_enqueued(began + operation::DeviceMemory::settle_time);
     const operation::RankStatus status = engine_->status();
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
     joined_.control->leave(finished, began + leaving_timeout);

@@ -66,7 +66,7 @@ struct alignas(64) DirectCounters {
 // Where a rank's memory lies, if in windows.
 struct DirectPlaces {
   transports::WindowPlace in, out;  // its buffers
-  transports::WindowPlace slots;    // in memory of its GPU (gpu_slots.h)
+  transports::WindowPlace slots;    // in memory of its device (direct::Mover)
   // Not 0: it cannot use memory of others where it lies, or cannot combine there.
   std::uint32_t no_windows = 0;
   bool operator==(const DirectPlaces&) const = default;

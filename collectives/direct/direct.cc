@@ -4,12 +4,10 @@
 #include "collectives/direct/direct.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include <rondo/error.h>
 
-#include "base/copy.h"
 #include "base/mix.h"
 
 namespace rondo::direct {
@@ -21,63 +19,37 @@ namespace {
 constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
                       least_window_part = std::size_t{32} << 10;
 
-// Chunks through slots. Large ones take fewer steps, and several of a call let ranks work at once.
-constexpr std::size_t least_slot_chunk = std::size_t{128} << 10,
-                      least_gpu_slot_chunk = std::size_t{1} << 20, chunks_wanted = 4;
-
-// Returns what a chunk of the call may take of a slot of that size.
-std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
-                             std::size_t least) noexcept {
-  if (schedules::is_blocked(s.operation)) return slot_bytes;
-  const std::size_t bytes = s.count * size_of(s.type);
-  return std::min(slot_bytes, std::max(least, bytes / chunks_wanted));
-}
-
-// Returns the same in host memory. What all ranks of a GPU give in a chunk must fit into one
-// carrier.
-std::size_t host_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes,
-                             std::size_t ranks) noexcept {
-  const bool shares_carrier = s.on_gpu && base::traits_of(s.operation).gathers();
-  return slot_chunk_bytes(s, shares_carrier ? slot_bytes / ranks : slot_bytes, least_slot_chunk);
-}
-
-std::uint64_t hash_of(const schedules::Signature& s) noexcept {
-  const auto code =
-      static_cast<std::uint64_t>(s.operation) | static_cast<std::uint64_t>(s.on_gpu) << 7 |
-      static_cast<std::uint64_t>(s.type) << 8 | static_cast<std::uint64_t>(s.op) << 16 |
-      static_cast<std::uint64_t>(s.algorithm) << 24 | static_cast<std::uint64_t>(s.root) << 32;
-  return base::mix_hash(base::mix_hash(base::mix_hash(base::mix_hash(1, code), s.count),
-                                       std::bit_cast<std::uint64_t>(s.scale)),
-                        s.plan);
-}
+// The least chunk through slots in device memory.
+constexpr std::size_t least_device_slot_chunk = std::size_t{1} << 20;
 
 }  // namespace
 
 DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane)
     : windows_(windows),
-      lane_(lane),
       ranks_(options.ranks.begin(), options.ranks.end()),
       size_(ranks_.size()),
       rank_(static_cast<std::size_t>(std::ranges::lower_bound(ranks_, options.rank) -
                                      ranks_.begin())),
-      in_steps_(options.in_steps),
-      gpu_chunk_bytes_(options.gpu_chunk_bytes),
+      device_chunk_bytes_(options.device_chunk_bytes),
       flags_(windows, ranks_, rank_, options.use, lane),
-      places_(size_),
-      ins_(size_),
-      sources_(size_),
-      outs_(size_),
-      gpu_slots_(size_),
-      pieces_(size_),
-      input_scales_(size_, 1) {}
+      exchange_(flags_, protocol_, options.in_steps, lane),
+      places_(size_) {}
 
+// A refusal of a device is a failure of the lane, not of the start: advance() posts then.
 void DirectLane::begin(operation::DirectOperation& operation) {
   operation.turn = ++begun_;
   queue_.push(operation);
   if (next_ != nullptr) return;
   next_ = &operation;
-  // A refusal of a GPU is a failure of the lane, not of the start.
-  if (operation.on_gpu.mover == nullptr) post_more();
+  if (operation.memory == nullptr) post_more();
+}
+
+// Whether the next operation may be posted, as far as its own bytes are concerned.
+bool DirectLane::is_ready() {
+  if (!next_->mark.reached) return false;
+  Mover* const mover = mover_of(*next_);
+  return mover == nullptr || !next_rules_->eager || next_->in_is_pinned ||
+         mover->load_value(*next_);
 }
 
 // Posts the operations that wait, in order, up to the first that must wait longer.
@@ -92,50 +64,19 @@ void DirectLane::post_more() {
   }
 }
 
+// Whether the next operation is posted now.
+bool DirectLane::post_next() {
+  const operation::DirectOperation* const before = next_;
+  post_more();
+  return next_ != before;
+}
+
 // A rank without operations has none that another could still be ending: a rank leaves an operation
 // on windows when all have read what they need.
 void DirectLane::clear() noexcept {
   if (!queue_.empty()) flags_.stop();
   queue_.clear();
   next_ = nullptr;
-}
-
-bool DirectLane::Form::serves(const operation::DirectOperation& operation) const noexcept {
-  return lasts && operation.blocks().empty() && signature == operation.signature &&
-         posted == operation.posted;
-}
-
-const DirectLane::Form& DirectLane::form(const operation::DirectOperation& operation) {
-  if (form_->turn == operation.turn) return *form_;
-  if (!form_->serves(operation)) {
-    form_ = form_ == &forms_[0] ? &forms_[1] : &forms_[0];
-    if (!form_->serves(operation)) make_form(operation);
-  }
-  form_->turn = operation.turn;
-  return *form_;
-}
-
-void DirectLane::make_form(const operation::DirectOperation& operation) {
-  const schedules::Signature& s = operation.signature;
-  if (form_->hash == 0 || operation.posted != form_->posted)
-    form_->hash = hash_of(operation.posted);
-  form_->posted = operation.posted;
-  form_->signature = s;
-  form_->lasts = operation.blocks().empty();
-  form_->roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
-  form_->element = size_of(s.type);
-  form_->shape = DirectShape(s, size_, operation.blocks(),
-                             host_chunk_bytes(s, direct_slot_bytes(lane_), size_));
-  const bool reducing = form_->roles.reducing();
-  const bool barrier = form_->roles.plain() == Collective::barrier;
-  const std::size_t most = barrier ? 0 : most_in_bytes();
-  form_->eager = most <= most_eager_bytes;
-  form_->ring = form_->eager ? ring_for(most) : Ring::posts;
-  form_->reduce = reducing ? kernels::find_reduce(s.type, s.op) : nullptr;
-  form_->scaled_sum = schedules::sums_floats(s) ? kernels::find_scaled_sum(s.type) : nullptr;
-  if (in_steps_ && reducing) form_->pair = kernels::PairReduction(s.type, s.op, s.scale, size_);
-  form_->finish = kernels::Finish{
-      s.scale, s.op == ReduceOp::mean && reducing ? static_cast<double>(size_) : 1.0};
 }
 
 CallRules DirectLane::rules_of(const operation::DirectOperation& operation) {
@@ -157,41 +98,42 @@ CallRules DirectLane::rules_of(const operation::DirectOperation& operation) {
 }
 
 DirectPlaces DirectLane::places_of(const operation::DirectOperation& operation) {
-  const Roles& roles = form_->roles;
-  const GpuMover* const mover = operation.on_gpu.mover;
+  const Roles& roles = exchange_.form().roles;
+  const Mover* const mover = mover_of(operation);
   DirectPlaces places;
-  if (mover != nullptr &&
-      (!mover->windows().reaches_all() || (roles.reducing() && !mover->has_kernels()))) {
+  if (mover != nullptr && !mover->works_in_windows(roles.reducing())) {
     places.no_windows = 1;
     return places;
   }
   transports::Windows& windows = windows_of(operation);
-  if (!operation.on_gpu.in_is_pinned && roles.may_show_in(operation.in == operation.out))
+  if (!operation.in_is_pinned && roles.may_show_in(operation.in == operation.out))
     places.in = windows.find(operation.in, operation.in_bytes);
   if (roles.gets_out(rank_)) places.out = windows.find(operation.out, operation.out_bytes);
-  if (mover != nullptr) places.slots = mover->slots().place();
+  if (mover != nullptr) places.slots = mover->place_of_slots();
   return places;
 }
 
 void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   const Form& form = this->form(*next_);
-  if (form.eager) post_value(flags_.area(rank_).value(form.ring, number));
+  Mover* const mover = mover_of(*next_);
+  const bool is_packed = mover != nullptr && !next_->in_is_pinned;
+  if (form.eager)
+    exchange_.post_value(flags_.area(rank_).value(form.ring, number),
+                         is_packed ? mover->value() : nullptr);
   write_details(sequence);
   if (!form.eager) posted_ = {&windows_of(*next_), own_};
-  GpuMover* const mover = next_->on_gpu.mover;
-  if (mover == nullptr) return;
-  mover->begin(form.eager);
-  if (!form.eager) mover->hold_windows();
+  if (mover != nullptr) mover->posted(form.eager);
 }
 
 // Writes only what is new: most calls are like those before. Only calls with chunks have places.
 void DirectLane::write_details(std::uint64_t sequence) {
+  const Form& form = exchange_.form();
   DirectDetails& details = flags_.area(rank_).details(sequence);
   std::uint64_t& told = told_[sequence % direct_posts];
-  if (told != form_->hash) details.header = operation::encode({.signature = form_->posted});
-  told = form_->hash;
+  if (told != form.hash) details.header = operation::encode({.signature = form.posted});
+  told = form.hash;
   if (next_->input_scale != 1) details.input_scale = next_->input_scale;
-  if (form_->eager) return;
+  if (form.eager) return;
   if (details.places != own_) details.places = own_;
 }
 
@@ -199,7 +141,7 @@ std::optional<operation::Frame> DirectLane::offence() const {
   const transports::HeaderBytes header =
       flags_.area(protocol_.offender()).details(protocol_.first()).header;
   auto frame = operation::decode(header);
-  if (frame) frame->number = queue_.first()->number;
+  if (frame) frame->number = first().number;
   return frame;
 }
 
@@ -209,26 +151,23 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   // writes meanwhile.
   for (std::size_t rank = 0; rank < size_; ++rank)
     places_[rank] = flags_.area(rank).details(sequence).places;
-  const Ways ways = queue_.first()->signature.on_gpu ? ways_on_gpu() : ways_of_places();
+  const Ways ways = first().signature.on_device ? ways_of_device() : ways_of_places();
   map_places(ways);
   uses_windows_ = ways.in_windows || ways.out_windows;
-  if (form_->roles.reducing()) read_input_scales(sequence);
-  if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) {
-    form_->lasts = false;
-    form_->shape = DirectShape(queue_.first()->signature, size_, queue_.first()->blocks(), bytes);
-  }
-  return {ways, form_->shape.chunks()};
+  if (exchange_.form().roles.reducing()) exchange_.read_input_scales(sequence);
+  if (const std::size_t bytes = chunk_bytes(ways); bytes != 0) exchange_.set_chunk(bytes);
+  return {ways, exchange_.form().shape.chunks()};
 }
 
 Ways DirectLane::ways_of_places() const {
-  return form_->roles.ways([&](std::size_t rank) {
+  return exchange_.form().roles.ways([&](std::size_t rank) {
     return Windowed{places_[rank].in.generation != 0, places_[rank].out.generation != 0};
   });
 }
 
-// Slots are in memory of GPUs if every rank's are. Otherwise they are in host memory, where no
+// Slots are in device memory if every rank's are. Otherwise they are in host memory, where no
 // kernel combines, so nothing is used where it lies.
-Ways DirectLane::ways_on_gpu() {
+Ways DirectLane::ways_of_device() {
   constexpr auto has_slots = [](const DirectPlaces& places) {
     return places.slots.generation != 0;
   };
@@ -236,61 +175,74 @@ Ways DirectLane::ways_on_gpu() {
     return {};
   const Ways ways = ways_of_places();
   if (!ways.slots) return ways;
-  GpuMover* const mover = queue_.first()->on_gpu.mover;  // null if this rank has no bytes
+  Mover* const mover = mover_of(first());  // null if this rank has no bytes
   if (mover == nullptr || !std::ranges::all_of(places_, has_slots)) {
-    if (mover != nullptr) mover->slots().want();
+    if (mover != nullptr) mover->want_slots();
     return {};
   }
-  gpu_slot_bytes_ = mover->slots().slot_bytes();
+  exchange_.device_slot_bytes = mover->slots().slot_bytes;
   return ways;
 }
 
+std::byte* DirectLane::map(std::size_t rank, transports::WindowPlace place, std::size_t bytes) {
+  Mover* const mover = mover_of(first());
+  std::byte* const data = mover != nullptr ? mover->map(ranks_[rank], place, bytes)
+                                           : windows_.map(ranks_[rank], place, bytes);
+  if (data == nullptr)
+    throw Error(Errc::system, "the memory that rank " + std::to_string(ranks_[rank]) +
+                                  " has allocated cannot be mapped: see the limits of this "
+                                  "process on memory and maps");
+  return data;
+}
+
 void DirectLane::map_places(const Ways& ways) {
-  const operation::DirectOperation& operation = *queue_.first();
-  GpuMover* const mover = operation.on_gpu.mover;
-  const bool uses_gpu_slots = gpu_slot_bytes_ != 0;
+  const Form& form = exchange_.form();
+  const bool uses_device_slots = exchange_.device_slot_bytes != 0;
+  const Mover::Slots own = uses_device_slots ? mover_of(first())->slots() : Mover::Slots();
   for (std::size_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    const auto open = [&](transports::WindowPlace place, std::size_t length) {
-      std::byte* const data = mover != nullptr ? mover->map(ranks_[rank], place, length)
-                                               : windows_.map(ranks_[rank], place, length);
-      if (data == nullptr)
-        throw Error(Errc::system, "the memory that rank " + std::to_string(ranks_[rank]) +
-                                      " has allocated cannot be mapped: see the limits of this "
-                                      "process on memory and maps");
-      return data;
-    };
-    if (ways.in_windows && form_->roles.needs_in(rank))
-      ins_[rank] = open(places_[rank].in, in_bytes(rank));
-    if (ways.out_windows && form_->roles.gets_out(rank))
-      outs_[rank] = open(places_[rank].out, operation.signature.count * form_->element);
-    if (uses_gpu_slots) gpu_slots_[rank] = open(places_[rank].slots, mover->slots().whole_bytes());
+    if (ways.in_windows && form.roles.needs_in(rank))
+      exchange_.ins[rank] = map(rank, places_[rank].in, form.in_bytes(rank));
+    if (ways.out_windows && form.roles.gets_out(rank))
+      exchange_.outs[rank] = map(rank, places_[rank].out, first().signature.count * form.element);
+    if (uses_device_slots)
+      exchange_.device_slots[rank] = map(rank, places_[rank].slots, own.bytes());
   }
-  outs_[rank_] = operation.out;
-  if (uses_gpu_slots) gpu_slots_[rank_] = mover->slots().memory();
+  exchange_.outs[rank_] = first().out;
+  if (uses_device_slots) exchange_.device_slots[rank_] = own.memory;
 }
 
 // Returns what a chunk takes where it is not the form's; else 0.
 std::size_t DirectLane::chunk_bytes(const Ways& ways) const noexcept {
-  const schedules::Signature& s = queue_.first()->signature;
-  if (gpu_slot_bytes_ != 0) return slot_chunk_bytes(s, gpu_slot_bytes_, least_gpu_slot_chunk);
+  const schedules::Signature& s = first().signature;
+  if (const std::size_t slot = exchange_.device_slot_bytes; slot != 0)
+    return slot_chunk_bytes(s, slot, least_device_slot_chunk);
   if (ways.slots) return 0;
-  return s.on_gpu ? gpu_chunk_bytes_ : std::max(window_chunk_bytes, least_window_part * size_);
+  return s.on_device ? device_chunk_bytes_
+                     : std::max(window_chunk_bytes, least_window_part * size_);
+}
+
+// The result of a value in device memory is made in host memory, and stored from there.
+void DirectLane::finish_value(std::uint64_t number) {
+  if (exchange_.form().roles.plain() == Collective::barrier) return;
+  Mover* const mover = first().out_is_pinned ? nullptr : mover_of(first());
+  exchange_.finish_value(number, mover == nullptr ? first().out : mover->result());
+  if (mover != nullptr) mover->store_result(exchange_);
 }
 
 // An operation that may have read what a failed rank has changed never ends by itself: the failure
 // reaches this rank too.
 DirectLane::Step DirectLane::advance() {
   if (cut_off_) return Step::none;
-  if (next_ != nullptr && next_->on_gpu.mover != nullptr && post_next_on_gpu()) return Step::moved;
+  if (next_ != nullptr && next_->memory != nullptr && post_next()) return Step::moved;
   if (queue_.first() == next_) return Step::none;
   Bytes bytes{*this};
   const Step step = protocol_.advance(flags_, bytes);
   if (step != Step::done) return step;
-  gpu_slot_bytes_ = 0;
+  exchange_.device_slot_bytes = 0;
   cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
   if (cut_off_) return Step::none;
-  if (queue_.first()->on_gpu.mover != nullptr) queue_.first()->on_gpu.mover->release_windows();
+  if (Mover* const mover = mover_of(first())) mover->ended();
   if (transports::Windows* const windows = std::exchange(posted_.windows, nullptr)) {
     windows->ended(posted_.places.in);
     windows->ended(posted_.places.out);
@@ -302,8 +254,7 @@ DirectLane::Step DirectLane::advance() {
 }
 
 std::optional<int> DirectLane::only_missing() {
-  if (std::exchange(missing_turn_, queue_.first()->turn) != queue_.first()->turn)
-    missing_cursor_ = 0;
+  if (std::exchange(missing_turn_, first().turn) != first().turn) missing_cursor_ = 0;
   const std::size_t rank = protocol_.only_missing(flags_, missing_cursor_);
   return rank < size_ ? std::optional(ranks_[rank]) : std::nullopt;
 }
@@ -320,6 +271,12 @@ void DirectLane::append_awaited(std::vector<int>& ranks) const {
   if (queue_.first() == next_) return;  // it is not posted, or there is none
   for (std::size_t rank = 0; rank < size_; ++rank)
     if (rank != rank_ && protocol_.awaits(flags_, rank)) ranks.push_back(ranks_[rank]);
+}
+
+std::string DirectLane::awaited_device() const {
+  if (queue_.empty() || first().memory == nullptr) return {};
+  const std::string before = first().awaited_mark();
+  return before.empty() ? mover_of(first())->awaited_work(&first() != next_) : before;
 }
 
 }  // namespace rondo::direct

@@ -23,7 +23,7 @@
 //   leave      A rank leaves when its own work is done. If any buffer was used where it lies, it
 //              waits until everybody has copied out the last chunk.
 //
-// A mover may only begin to move bytes, which land later: on a GPU, when it has done
+// A mover may only begin to move bytes, which land later: on a device, when it has done
 // the copy. A rank says what it has done when it has seen that it landed, never before: a counter,
 // a post whose value had to be loaded, the end of a call. So whoever sees a flag finds the bytes.
 // The steps of one kind land in the order of their chunks. The rank starts the next ones meanwhile,

@@ -54,50 +54,27 @@ Engine::~Engine() {
 
 // Starting and waiting.
 
-operation::Operation* Engine::start(const schedules::Call& call) {
+template <class Call>
+operation::Operation* Engine::start_call(const Call& call, const operation::DeviceCall* device) {
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
-  return started(starter_.start(call), call.unattended);
+  if (device != nullptr) prepare(*device);
+  return started(starter_.start(call, device), call.unattended);
 }
+template operation::Operation* Engine::start_call(const schedules::Call&,
+                                                  const operation::DeviceCall*);
+template operation::Operation* Engine::start_call(const point::PointCall&,
+                                                  const operation::DeviceCall*);
 
-operation::Operation* Engine::start(const schedules::Call& call, const GpuCall& on_gpu) {
-  const base::DefaultFloats floats;
-  const base::Locked lock(driver_.mutex());
-  // The GPU ends such a call while nobody waits, also where there is no other rank.
+// The device ends such a call while nobody waits, also where there is no other rank.
+void Engine::prepare(const operation::DeviceCall& device) {
   driver_.start_background();
-  make_mark(on_gpu.port(), on_gpu.stream);
-  return started(starter_.start(call, &on_gpu), call.unattended);
-}
-
-// Makes sure that a mark is free. To make an event or a stream may take long. One thread at a time
-// starts calls of a lane, so nobody takes the new ones.
-void Engine::make_mark(operation::GpuPort& port, device::StreamHandle stream) {
-  if (verdict_.failure() != nullptr) return;
-  const bool wants_mark = port.wants_mark(), wants_watcher = port.wants_watcher(stream);
-  if (!wants_mark && !wants_watcher) return;
-  std::optional<device::Event> mark;
-  std::optional<device::Stream> watcher;
+  if (verdict_.failure() != nullptr || !device.memory.wants_spares(device.stream)) return;
   {
     const base::Unlocked unlocked(driver_.mutex());
-    if (wants_mark) mark.emplace(port.gpu());
-    if (wants_watcher) watcher.emplace(port.gpu());
+    device.memory.make_spares();
   }
-  if (mark) port.add_mark(std::move(*mark));
-  if (watcher) port.add_watcher(std::move(*watcher));
-}
-
-operation::Operation* Engine::start(const point::PointCall& call) {
-  const base::DefaultFloats floats;
-  const base::Locked lock(driver_.mutex());
-  return started(starter_.start(call), call.unattended);
-}
-
-operation::Operation* Engine::start(const point::PointCall& call, const GpuMessages& on_gpu) {
-  const base::DefaultFloats floats;
-  const base::Locked lock(driver_.mutex());
-  driver_.start_background();
-  make_mark(on_gpu.transfers.port(), on_gpu.stream);
-  return started(starter_.start(call, &on_gpu), call.unattended);
+  device.memory.add_spares();
 }
 
 operation::Operation* Engine::started(operation::Operation& operation, bool unattended) {
@@ -137,8 +114,7 @@ bool Engine::join(operation::Operation& operation, device::StreamHandle stream,
   driver_.wait({.operation = operation, .enqueued = true}, until);
   if (operation.state() != operation::Operation::State::running) return true;
   if (!operation.enqueued()) return false;
-  const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
-  scheduled.on_gpu.staging->join(scheduled, stream);
+  operation.memory->join(operation, stream);
   return true;
 }
 
@@ -196,6 +172,7 @@ bool Engine::pass() {
 
 bool Engine::move() {
   if (verdict_.stopped()) return false;
+  if (owners_.devices().look()) starter_.memory_freed();
   bool moved = owners_.advance_memory();
   moved = owners_.advance_links() || moved;
   if (verdict_.stopped()) return moved;
@@ -239,7 +216,7 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wake_source().descriptor);
   }
-  if (!prepare_gpus()) return false;
+  if (!prepare_devices()) return false;
   // From now on others wake this rank; what they stored before must be seen here.
   if (look_at_memory()) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
@@ -251,9 +228,9 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
   return !verdict_.has_reports();
 }
 
-bool Engine::prepare_gpus() {
+bool Engine::prepare_devices() {
   try {
-    return owners_.prepare_sleep() && starter_.prepare_sleep();
+    return owners_.devices().prepare_sleep();
   } catch (const std::exception& error) {
     suspect(operation::cannot_go_on(options_.rank, error));
     return false;
@@ -336,19 +313,10 @@ void Engine::end_all() {
   for (transports::Transport* transport : transports_) transport->halt();
   owners_.clear();
   starter_.clear();
-  await_copies();
+  owners_.devices().await_copies(options_.rank);
   fail_calls(operation::Failure(*verdict_.failure()));
   times_.clear();
   driver_.wake_sleeper();
-}
-
-// No copy may use the buffers of an operation after its end.
-void Engine::await_copies() {
-  if (owners_.await_copies(base::Clock::now() + operation::GpuPort::settle_time)) return;
-  base::log_line(base::LogLevel::warning,
-                 fmt::format("rank {}: a GPU still copies from or to buffers of failed operations: "
-                             "do not use them before the GPU is idle",
-                             options_.rank));
 }
 
 void Engine::fail_calls(const operation::Failure& failure) {
@@ -448,7 +416,7 @@ operation::RankStatus Engine::status() {
   status.messages.current = std::move(messages.current);
   status.messages.waiting_for = std::move(messages.waiting_for);
   status.messages.waited_ns = messages.waited_ns;
-  status.messages.gpu = std::move(messages.gpu);
+  status.messages.device = std::move(messages.device);
   return status;
 }
 

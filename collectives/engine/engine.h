@@ -34,6 +34,7 @@
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/operation.h"
 #include "collectives/operation/owner.h"
+#include "collectives/operation/waker.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -63,24 +64,28 @@ class Engine final : private operation::OwnerHost, private Driven {
   // Which stages of TwoLevelOwner such a call has.
   lanes::StagesInside stages_inside(const schedules::Signature& signature) const noexcept;
   // Starts the call, and never waits: if an earlier call uses its memory, it begins when that one
-  // has ended. The caller owns one reference to the result. One thread at a time in a lane.
-  operation::Operation* start(const schedules::Call& call);
-  // Does the same for a call whose buffers are on a GPU. Throws Error(system) as well, where the
-  // GPU refuses the stream.
-  operation::Operation* start(const schedules::Call& call, const GpuCall& on_gpu);
+  // has ended. The caller owns one reference to the result. One thread at a time in a lane. device:
+  // where the buffers are; null: in host memory. Throws Error(system) as well, where the device
+  // refuses the stream.
+  operation::Operation* start(const schedules::Call& call,
+                              const operation::DeviceCall* device = nullptr) {
+    return start_call(call, device);
+  }
   // Does the same for messages between two ranks.
-  operation::Operation* start(const point::PointCall& call);
-  operation::Operation* start(const point::PointCall& call, const GpuMessages& on_gpu);
-  // For the staging of GPUs, which must outlive the engine.
+  operation::Operation* start(const point::PointCall& call,
+                              const operation::DeviceCall* device = nullptr) {
+    return start_call(call, device);
+  }
+  // For device memories, which must outlive the engine.
   const std::shared_ptr<operation::Waker>& waker() const noexcept { return waker_; }
   // Thread-safe. True when the operation has ended.
   bool wait(operation::Operation& operation, base::TimePoint until);
-  // Thread-safe. Waits until everything that comes before the end is enqueued on the GPU, and makes
-  // the stream wait for it; if the operation has ended, that is nothing. A direct operation has
-  // ended then. False when the time is over before. Throws Error(system) where the GPU refuses the
-  // stream.
+  // Thread-safe. Waits until everything that comes before the end is enqueued on the device, and
+  // makes the stream wait for it; if the operation has ended, that is nothing. A direct operation
+  // has ended then. False when the time is over before. Throws Error(system) where the device
+  // refuses the stream.
   bool join(operation::Operation& operation, device::StreamHandle stream, base::TimePoint until);
-  // Waits until `until` at most for the operations that a GPU finishes by itself. A stream that
+  // Waits until `until` at most for the operations that a device finishes by itself. A stream that
   // joined them may already be past their end. No start or wait may be under way or follow.
   void await_enqueued(base::TimePoint until);
   // Thread-safe. Nobody will wait for the operation soon.
@@ -135,13 +140,13 @@ class Engine final : private operation::OwnerHost, private Driven {
     return tags_ ? &*tags_ : nullptr;
   }
   void tell_late(const operation::LateReport& late) RONDO_REQUIRES(driver_.mutex());
-  void make_mark(operation::GpuPort& port, device::StreamHandle stream)
-      RONDO_REQUIRES(driver_.mutex());
+  template <class Call>
+  operation::Operation* start_call(const Call& call, const operation::DeviceCall* device);
+  void prepare(const operation::DeviceCall& device) RONDO_REQUIRES(driver_.mutex());
   operation::Operation* started(operation::Operation& operation, bool unattended)
       RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
-  bool prepare_gpus() RONDO_REQUIRES(driver_.mutex());
-  void await_copies() RONDO_REQUIRES(driver_.mutex());
+  bool prepare_devices() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
   void keep_for_callback(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());

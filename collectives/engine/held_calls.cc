@@ -7,8 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "collectives/point/gpu_transfers.h"
-
 namespace rondo::engine {
 
 namespace {
@@ -34,8 +32,9 @@ const MessageOperation& as_message(const operation::Operation& operation) noexce
   return static_cast<const MessageOperation&>(operation);
 }
 
-bool waits_for_gpu(const operation::Operation& operation) noexcept {
-  return operation.collective() == nullptr && as_message(operation).waits_for_gpu();
+// A collective waits for its mark in its lane, because the lane must know it.
+bool waits_for_mark(const operation::Operation& operation) noexcept {
+  return operation.collective() == nullptr && !operation.mark.reached;
 }
 
 }  // namespace
@@ -102,7 +101,6 @@ void HeldCalls::hold(operation::Operation& operation) noexcept {
   operation.next_owner = std::exchange(operation.owner, this);
   queue(operation.lane).push(operation);
   ++held_;
-  if (waits_for_gpu(operation)) marks_.add(static_cast<MessageOperation&>(operation));
 }
 
 // Gives the first call of the queue that passes the test back to its owner. Null: there is none.
@@ -121,7 +119,7 @@ operation::Operation* HeldCalls::take_first() noexcept {
     if (!its_queue.empty() && user_of_memory(*its_queue.first()) == nullptr)
       return take_from(its_queue, any);
   const auto may_begin = [&](const operation::Operation& o) {
-    return !waits_for_gpu(o) && user_of_memory(o) == nullptr && held_before(o) == nullptr;
+    return !waits_for_mark(o) && user_of_memory(o) == nullptr && held_before(o) == nullptr;
   };
   if (auto* const operation = take_from(queue(transports::Lane::messages), may_begin))
     return operation;
@@ -132,16 +130,15 @@ operation::Operation* HeldCalls::take_first() noexcept {
 void HeldCalls::clear() noexcept {
   queues_ = {};
   held_ = 0;
-  marks_.clear();
   freed_ = false;
 }
 
 // Returns what this call waits for, perhaps through others: a call that began, or one that waits
-// for a GPU and may be this one.
+// for its mark and may be this one.
 const operation::Operation* HeldCalls::in_the_way(
     const operation::Operation& operation) const noexcept {
   const operation::Operation* at = &operation;
-  while (at != nullptr && at->owner == this && !waits_for_gpu(*at)) {
+  while (at != nullptr && at->owner == this && !waits_for_mark(*at)) {
     const operation::Operation* const user = user_of_memory(*at);
     at = user != nullptr ? user : held_before(*at);
   }
@@ -150,7 +147,7 @@ const operation::Operation* HeldCalls::in_the_way(
 
 operation::Standing HeldCalls::standing(const operation::Operation& operation, bool) {
   if (operation.lane != transports::Lane::messages) return {};
-  return {waits_for_gpu(operation) ? WaitCause::gpu : WaitCause::messages};
+  return {WaitCause::messages};
 }
 
 void HeldCalls::append_awaited(const operation::Operation& operation,
@@ -158,8 +155,7 @@ void HeldCalls::append_awaited(const operation::Operation& operation,
   const operation::Operation* const user = in_the_way(operation);
   if (user == nullptr) return;
   if (user->owner != this) return user->owner->append_awaited(*user, awaited);
-  const MessageOperation::OnGpu& on_gpu = as_message(*user).on_gpu;
-  awaited.gpu = on_gpu.transfers->port().awaited(on_gpu.mark);
+  awaited.device = user->awaited_mark();
 }
 
 std::string HeldCalls::late_text(const operation::Operation& operation) const {
@@ -169,10 +165,11 @@ std::string HeldCalls::late_text(const operation::Operation& operation) const {
   if (user == nullptr) return text;
   operation::Awaited awaited;
   append_awaited(operation, awaited);
-  if (user->owner == this && awaited.gpu.empty()) return text;  // by now it may begin
-  if (user == &operation) return text + ": it has not begun, because it waits for " + awaited.gpu;
+  if (user->owner == this && awaited.device.empty()) return text;  // by now it may begin
+  if (user == &operation)
+    return text + ": it has not begun, because it waits for " + awaited.device;
   text += fmt::format(": it has not begun, because it waits for the end of {}", user->describe({}));
-  if (!awaited.gpu.empty()) text += ", which waits for " + awaited.gpu;
+  if (!awaited.device.empty()) text += ", which waits for " + awaited.device;
   for (std::size_t i = 0; i < awaited.ranks.size(); ++i)
     text += fmt::format("{} {}", i == 0 ? ", which waits for rank" : ",", awaited.ranks[i]);
   return text;

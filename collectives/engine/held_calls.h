@@ -4,7 +4,7 @@
 // Such a call has its number and its deadline, but its owner does not know it yet.
 //   - A collective also waits for the calls of its lane that wait before it: the frames on a link
 //     come in the order of the calls.
-//   - A message whose memory is on a GPU also waits for its mark there (gpu_port.h).
+//   - A message in device memory also waits for its mark (device_memory.h).
 //   - A message also waits for the messages before it with the same peer, tag and direction: these
 //     are matched in order. A receive from any rank counts as one with every peer. Other messages
 //     pass it, or a peer that receives them first would wait for ever.
@@ -21,7 +21,6 @@
 #include <string>
 
 #include "base/fifo.h"
-#include "collectives/engine/held_marks.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/operation.h"
 #include "collectives/operation/owner.h"
@@ -40,16 +39,12 @@ class HeldCalls final : public operation::OperationOwner {
   bool must_hold(const schedules::Call& call) const noexcept;
   bool must_hold(const point::PointCall& call) const noexcept;
   // The call is in LaneCalls and has an owner, which begin() will need. It has kept what it needs
-  // of the caller's arguments. For a message on a GPU make_room() has been called.
-  void make_room() { marks_.make_room(); }
+  // of the caller's arguments.
   void hold(operation::Operation& operation) noexcept;
-  // A call has ended, so another may begin.
+  // A call has ended or a mark has been reached, so another may begin.
   void memory_freed() noexcept { freed_ = held_ > 0; }
-  // Whether take() may find a call. Throws Error(system) when a GPU has failed.
-  bool any_freed() { return freed_ = marks_.look() || freed_; }
-  // The driver is about to sleep: GPUs whose marks are awaited will wake it. False: a mark has been
-  // reached already.
-  bool prepare_sleep() { return marks_.prepare_sleep(); }
+  // Whether take() may find a call.
+  bool any_freed() const noexcept { return freed_; }
   // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
   operation::Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
 
@@ -85,7 +80,6 @@ class HeldCalls final : public operation::OperationOwner {
   const std::span<const operation::LaneCalls, transports::link_lane_count> calls_;
   std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
   std::size_t held_ = 0;
-  HeldMarks marks_;
   bool freed_ = false;  // a call has ended since take() found none
 };
 

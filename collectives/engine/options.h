@@ -18,8 +18,8 @@ struct EngineOptions {
   WaitMode wait = WaitMode::automatic;
   bool checksum = false;      // of every payload
   bool reproducible = false;  // direct algorithms round as a chain of ranks does
-  std::size_t gpu_chunk_bytes = std::size_t{32} << 20;  // see direct::DirectOptions
-  std::string transport = "self";                       // for messages: "tcp"
+  std::size_t device_chunk_bytes = std::size_t{32} << 20;  // see direct::DirectOptions
+  std::string transport = "self";                          // for messages: "tcp"
   schedules::Hosts hosts = {};  // which ranks share a host; the same on all ranks
   bool counts_tags = false;     // Engine::tag_counts() has values
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never

@@ -52,14 +52,14 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
                                                  .ranks = ranks,
                                                  .use = direct::DirectUse::all,
                                                  .in_steps = options.reproducible,
-                                                 .gpu_chunk_bytes = options.gpu_chunk_bytes};
+                                                 .device_chunk_bytes = options.device_chunk_bytes};
       all_.push_back(&owners.direct.emplace(windows, direct_options, priority, its_calls, host));
     }
     if (beside && !owners.two_level) {
       all_.push_back(&owners.two_level.emplace(
           windows,
           lanes::TwoLevelOwner::Options{options.rank, priority, options.hosts,
-                                        options.gpu_chunk_bytes},
+                                        options.device_chunk_bytes},
           lanes::TwoLevelOwner::Parts{parts_.take(), parts_.take()}, its_calls, owners.links,
           host));
     }
@@ -91,25 +91,6 @@ bool Owners::advance_links() {
   return advance(of(Priority::bulk).links) || moved;
 }
 
-bool Owners::prepare_sleep() {
-  return messages_.prepare_sleep() &&
-         std::ranges::all_of(collectives_, [](CollectiveOwners& owners) {
-           return owners.links.prepare_sleep() &&
-                  (!owners.direct || owners.direct->prepare_sleep()) &&
-                  (!owners.two_level || owners.two_level->prepare_sleep());
-         });
-}
-
-bool Owners::await_copies(base::TimePoint until) noexcept {
-  bool ended = messages_.await_copies(until);
-  for (CollectiveOwners& owners : collectives_) {
-    ended = owners.links.await_copies(until) && ended;
-    if (owners.direct) ended = owners.direct->await_copies(until) && ended;
-    if (owners.two_level) ended = owners.two_level->await_copies(until) && ended;
-  }
-  return ended;
-}
-
 std::uint64_t Owners::awaited() const noexcept {
   std::uint64_t ranks = 0;
   for (const CollectiveOwners& owners : collectives_) {
@@ -132,10 +113,12 @@ void Owners::check(base::TimePoint now) {
 
 void Owners::clear() noexcept {
   for (operation::OperationOwner* owner : all_) owner->clear();
+  devices_.forget_all();
 }
 
 operation::Traffic Owners::traffic() const noexcept {
   operation::Traffic result;
+  result.staging_bytes = devices_.bytes();
   for (const operation::OperationOwner* owner : all_) {
     const operation::Traffic traffic = owner->traffic();
     result.frames_sent += traffic.frames_sent;

@@ -20,6 +20,7 @@
 #include "collectives/lanes/direct_owner.h"
 #include "collectives/lanes/scheduled_lane.h"
 #include "collectives/lanes/two_level_owner.h"
+#include "collectives/operation/device_memory.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/operation_source.h"
 #include "collectives/operation/owner.h"
@@ -35,10 +36,10 @@ struct CollectiveOwners {
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
   std::optional<lanes::TwoLevelOwner> two_level;
 
-  // Null if such a call uses links only. Of those on a GPU, the caller says which do.
+  // Null if such a call uses links only. Of those in device memory, the caller says which do.
   lanes::TwoLevelOwner* inside(const schedules::Call& call,
-                               const operation::GpuInside& on_gpu) noexcept {
-    const bool links_only = call.signature.on_gpu && !on_gpu.sums && !on_gpu.copies;
+                               const operation::DeviceInside& device) noexcept {
+    const bool links_only = call.signature.on_device && !device.sums && !device.copies;
     return two_level && !links_only && two_level->runs(call.signature) ? &*two_level : nullptr;
   }
 };
@@ -57,6 +58,7 @@ class Owners {
     return collectives_[static_cast<std::size_t>(priority)];
   }
   point::Point& messages() noexcept { return messages_; }
+  operation::DeviceMemories& devices() noexcept { return devices_; }
   // For Transport::open().
   transports::Sinks sinks() const noexcept {
     transports::Sinks sinks;
@@ -74,9 +76,6 @@ class Owners {
   bool advance_memory();
   // Does the same on links.
   bool advance_links();
-  // The driver is about to sleep: see ScheduledLane and point::Point.
-  bool prepare_sleep();
-  bool await_copies(base::TimePoint until) noexcept;
   // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().
   std::uint64_t awaited() const noexcept;
   // See LinkOwner.
@@ -99,6 +98,7 @@ class Owners {
   point::Point messages_;
   const std::array<operation::LinkOwner*, transports::link_lane_count> link_owners_;  // by lane
   std::vector<operation::OperationOwner*> all_;
+  operation::DeviceMemories devices_;
 };
 
 }  // namespace rondo::engine

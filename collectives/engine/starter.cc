@@ -37,16 +37,23 @@ void Starter::begin_run(operation::ScheduledOperation& operation, const schedule
   operation.run.begin(program(call, inside), call, options_.rank, options_.size, room_);
 }
 
+// Says where the buffers of an operation are, and sets its mark. It comes last of what can throw: a
+// mark must stay where it is.
+void Starter::place(operation::Operation& operation, const operation::DeviceCall* device) {
+  operation.memory = nullptr;
+  operation.mark = {};
+  if (device == nullptr) return;
+  owners_.devices().add(device->memory);
+  device->memory.set_mark(operation.mark, device->stream);
+  operation.memory = &device->memory;
+}
+
 operation::CollectiveOperation& Starter::make_direct(const schedules::Call& call,
-                                                     const GpuCall* on_gpu) {
+                                                     const operation::DeviceCall* device) {
   CollectiveOwners& owners = owners_.of(call.priority);
   operation::Taken<operation::DirectOperation> taken = direct_.take();
   taken->keep_counts(call);
-  taken->on_gpu = {};
-  if (on_gpu != nullptr && verdict_.failure() == nullptr) {
-    owners.direct->add_gpu(*on_gpu->mover);
-    taken->on_gpu = {on_gpu->mover, on_gpu->mover->port().set_mark(on_gpu->stream)};
-  }
+  place(*taken, device);
   operation::DirectOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
   enlist(operation, *owners.direct);
@@ -55,24 +62,26 @@ operation::CollectiveOperation& Starter::make_direct(const schedules::Call& call
 
 // The run of a held call begins later, because its begin copies input.
 operation::CollectiveOperation& Starter::make_scheduled(const schedules::Call& call,
-                                                        const GpuCall* on_gpu, bool held) {
+                                                        const operation::DeviceCall* device,
+                                                        bool held) {
   CollectiveOwners& owners = owners_.of(call.priority);
-  const operation::GpuInside movers = on_gpu != nullptr ? on_gpu->inside : operation::GpuInside{};
+  const operation::DeviceInside movers =
+      device != nullptr ? device->inside : operation::DeviceInside{};
   lanes::TwoLevelOwner* const inside = owners.inside(call, movers);
   operation::Taken<operation::ScheduledOperation> taken = scheduled_.take();
-  taken->on_gpu = {};
+  taken->staged = {};
   taken->inside = inside;
   if (held)
     taken->keep_call(call);
   else if (verdict_.failure() == nullptr)
     begin_run(*taken, call);
-  if (on_gpu != nullptr && verdict_.failure() == nullptr) {
-    owners.links.add_gpu(*on_gpu->staging);
-    if (inside != nullptr) inside->add_gpu(movers);
-    taken->on_gpu.mark = on_gpu->port().set_mark(on_gpu->stream);
-    taken->on_gpu.staging = on_gpu->staging;
-    taken->on_gpu.inside = movers;
+  if (device != nullptr) {
+    owners.links.add(static_cast<lanes::Staging&>(device->memory));
+    for (operation::DeviceMemory* const mover : {movers.sums, movers.copies})
+      if (mover != nullptr) owners_.devices().add(*mover);
+    taken->staged.inside = movers;
   }
+  place(*taken, device);
   operation::ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
   operation.ends_in_memory = inside != nullptr && lanes::TwoLevelOwner::ends(call.signature);
@@ -92,11 +101,14 @@ void Starter::enlist(operation::Operation& operation, operation::OperationOwner&
 
 // Starting.
 
-operation::Operation& Starter::start(const schedules::Call& call, const GpuCall* on_gpu) {
+// After a failure no call comes after a mark: nothing would look at it.
+operation::Operation& Starter::start(const schedules::Call& call,
+                                     const operation::DeviceCall* device) {
+  if (verdict_.failure() != nullptr) device = nullptr;
   const bool held = held_.must_hold(call);
   operation::CollectiveOperation& operation =
-      call.signature.algorithm == schedules::Algorithm::direct ? make_direct(call, on_gpu)
-                                                               : make_scheduled(call, on_gpu, held);
+      call.signature.algorithm == schedules::Algorithm::direct ? make_direct(call, device)
+                                                               : make_scheduled(call, device, held);
   if (verdict_.failure() != nullptr) return operation;
   if (held)
     held_.hold(operation);
@@ -105,21 +117,18 @@ operation::Operation& Starter::start(const schedules::Call& call, const GpuCall*
   return operation;
 }
 
-// Where there is a GPU, the mark has hardly ever been reached yet.
-operation::Operation& Starter::start(const point::PointCall& call, const GpuMessages* on_gpu) {
-  const bool held = on_gpu != nullptr || held_.must_hold(call);
+// Where there is a mark, it has hardly ever been reached yet.
+operation::Operation& Starter::start(const point::PointCall& call,
+                                     const operation::DeviceCall* device) {
+  if (verdict_.failure() != nullptr) device = nullptr;
+  const bool held = device != nullptr || held_.must_hold(call);
   operation::Taken<point::MessageOperation> taken = messages_.take();
-  taken->on_gpu = {};
   if (held)
     taken->keep(call.transfers);
   else
     owners_.messages().reserve(call.transfers);
-  if (on_gpu != nullptr && verdict_.failure() == nullptr) {
-    held_.make_room();
-    owners_.messages().add_gpu(on_gpu->transfers);
-    taken->on_gpu.mark = on_gpu->transfers.port().set_mark(on_gpu->stream);
-    taken->on_gpu.transfers = &on_gpu->transfers;
-  }
+  if (device != nullptr) owners_.messages().add(static_cast<point::Staging&>(device->memory));
+  place(*taken, device);
   point::MessageOperation& operation = *taken.release();
   const auto lane = static_cast<std::size_t>(transports::Lane::messages);
   operation.start(call, calls_[lane].take_number());

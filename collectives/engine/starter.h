@@ -25,25 +25,6 @@
 
 namespace rondo::engine {
 
-// The parts of a GPU that a call on its memory uses.
-struct GpuCall {
-  // One of these, of the call's lane: by the algorithm.
-  lanes::GpuStaging* staging = nullptr;
-  direct::GpuMover* mover = nullptr;
-  operation::GpuInside inside = {};       // beside staging
-  device::StreamHandle stream = nullptr;  // the call comes after what was enqueued there before
-
-  operation::GpuPort& port() const noexcept {
-    return mover != nullptr ? mover->port() : staging->port();
-  }
-};
-
-// Holds the same for messages.
-struct GpuMessages {
-  point::GpuTransfers& transfers;
-  device::StreamHandle stream = nullptr;
-};
-
 class Starter {
  public:
   struct Parts {
@@ -63,20 +44,18 @@ class Starter {
   // have ended already. After a failure of the communicator no owner runs it: it is only in
   // LaneCalls, and the caller ends it. Throws when there is no memory, and then the call has no
   // number.
-  // on_gpu: where the call's buffers are, if they are not in host memory; the staging has a mark.
-  operation::Operation& start(const schedules::Call& call, const GpuCall* on_gpu = nullptr);
+  // device: where the call's buffers are; null: in host memory. It wants no spares.
+  operation::Operation& start(const schedules::Call& call, const operation::DeviceCall* device);
   // Does the same for messages between two ranks.
-  operation::Operation& start(const point::PointCall& call, const GpuMessages* on_gpu = nullptr);
+  operation::Operation& start(const point::PointCall& call, const operation::DeviceCall* device);
   // How many calls have been started.
   std::uint64_t started() const noexcept { return started_; }
 
-  // A call has ended, so its memory is free.
+  // A call has ended, so its memory is free; or marks have been reached.
   void memory_freed() noexcept { held_.memory_freed(); }
   // Begins the held calls whose memory is free now. True when there was one. Throws when there is
-  // no memory, or when a GPU has failed: then the communicator must fail.
+  // no memory: then the communicator must fail.
   bool begin_freed() { return held_.any_freed() && begin_all_freed(); }
-  // See HeldCalls.
-  bool prepare_sleep() { return held_.prepare_sleep(); }
   // Forgets the held calls. The communicator has failed.
   void clear() noexcept { held_.clear(); }
 
@@ -85,9 +64,11 @@ class Starter {
     return calls_[static_cast<std::size_t>(operation.lane)];
   }
   const schedules::Program& program(const schedules::Call& call, schedules::Inside inside);
-  operation::CollectiveOperation& make_direct(const schedules::Call& call, const GpuCall* on_gpu);
-  operation::CollectiveOperation& make_scheduled(const schedules::Call& call, const GpuCall* on_gpu,
-                                                 bool held);
+  operation::CollectiveOperation& make_direct(const schedules::Call& call,
+                                              const operation::DeviceCall* device);
+  operation::CollectiveOperation& make_scheduled(const schedules::Call& call,
+                                                 const operation::DeviceCall* device, bool held);
+  void place(operation::Operation& operation, const operation::DeviceCall* device);
   void begin_run(operation::ScheduledOperation& operation, const schedules::Call& call);
   void enlist(operation::Operation& operation, operation::OperationOwner& owner) noexcept;
   void begin(operation::CollectiveOperation& operation);

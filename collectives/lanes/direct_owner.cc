@@ -50,12 +50,6 @@ void DirectOwner::refuse() {
                  fmt::format("rank {} has posted a call that cannot be read", lane_.offender())});
 }
 
-operation::Standing DirectOwner::standing(const operation::Operation& operation, bool wants_only) {
-  const auto& on_gpu = static_cast<const operation::DirectOperation&>(operation).on_gpu;
-  if (on_gpu.mover != nullptr && !on_gpu.mark.reached) return {WaitCause::gpu};
-  return standing_of(lane_, wants_only);
-}
-
 operation::Standing standing_of(direct::DirectLane& lane, bool wants_only) {
   if (lane.idle() || lane.agreed()) return {};
   operation::Standing result{WaitCause::ranks};
@@ -69,7 +63,7 @@ operation::Standing standing_of(direct::DirectLane& lane, bool wants_only) {
 // The lane knows this only of its first operation, for which those behind it wait.
 void DirectOwner::append_awaited(const operation::Operation&, operation::Awaited& awaited) const {
   lane_.append_awaited(awaited.ranks);
-  awaited.gpu = lane_.awaited_gpu();
+  awaited.device = lane_.awaited_device();
 }
 
 std::string DirectOwner::late_text(const operation::Operation& operation) const {
@@ -81,7 +75,6 @@ std::string DirectOwner::late_text(const operation::Operation& operation) const 
 operation::Traffic DirectOwner::traffic() const noexcept {
   operation::Traffic result;
   result.bytes_received = lane_.bytes_loaded();
-  result.staging_bytes = movers_.bytes();
   return result;
 }
 

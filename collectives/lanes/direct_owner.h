@@ -9,13 +9,12 @@
 #include <string>
 
 #include "collectives/direct/direct.h"
-#include "collectives/direct/gpu_movers.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/owner.h"
 
 namespace rondo::lanes {
 
-// Finds the cause for which the first operation of the lane waits, GPUs aside.
+// Finds the cause for which the first operation of the lane waits, its mark aside.
 operation::Standing standing_of(direct::DirectLane& lane, bool wants_only);
 
 class DirectOwner final : public operation::OperationOwner {
@@ -32,11 +31,9 @@ class DirectOwner final : public operation::OperationOwner {
   bool advance() override { return !lane_.idle() && run(); }
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
-  // See ScheduledLane.
-  void add_gpu(direct::GpuMover& mover) { movers_.add_gpu(mover); }
-  bool prepare_sleep() { return lane_.prepare_sleep(); }
-  bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
-  operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
+  operation::Standing standing(const operation::Operation&, bool wants_only) override {
+    return standing_of(lane_, wants_only);
+  }
   void append_awaited(const operation::Operation& operation,
                       operation::Awaited& awaited) const override;
   std::string late_text(const operation::Operation& operation) const override;
@@ -50,7 +47,6 @@ class DirectOwner final : public operation::OperationOwner {
   operation::LaneCalls& calls_;
   operation::OwnerHost& host_;
   direct::DirectLane lane_;
-  direct::GpuMovers movers_;
 };
 
 }  // namespace rondo::lanes

@@ -53,7 +53,7 @@ void ScheduledLane::begin(operation::ScheduledOperation& operation) {
   operation.unheard = operation.run.program().tellers();
   running_.push(operation);
   if (operation.run.staged())
-    operation.on_gpu.staging->begin(operation);
+    static_cast<Staging&>(*operation.memory).begin(operation);
   else if (operation.run.waits_for_staging())
     ++staging_waiters_;
   bool any_lost = false;
@@ -73,8 +73,8 @@ void ScheduledLane::begin(operation::ScheduledOperation& operation) {
   if (any_lost) check(base::Clock::now());
 }
 
-void ScheduledLane::add_gpu(GpuStaging& gpu) {
-  if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
+void ScheduledLane::add(Staging& staging) {
+  if (std::ranges::find(stagings_, &staging) == stagings_.end()) stagings_.push_back(&staging);
 }
 
 void ScheduledLane::finish(operation::ScheduledOperation& operation) {
@@ -96,7 +96,6 @@ void ScheduledLane::clear() noexcept {
     c.refused.reset();
     c.arriving.reset();
   }
-  for (GpuStaging* gpu : gpus_) gpu->clear();
   losses_.begin_check();
 }
 
@@ -131,31 +130,21 @@ bool ScheduledLane::grant_staging() {
   return true;
 }
 
-// Only the GPU's last copy completes an operation, so links never do.
-bool ScheduledLane::advance_gpus() {
+// Only the last copy completes a staged operation, so links never do.
+bool ScheduledLane::advance_stagings() {
   bool moved = false;
-  for (GpuStaging* gpu : gpus_) {
-    if (gpu->idle()) continue;
-    moved = gpu->advance() || moved;
-    if (gpu->take_enqueued()) host_.enqueued();
-    while (operation::ScheduledOperation* const complete = gpu->take_complete()) finish(*complete);
+  for (Staging* const staging : stagings_) {
+    if (staging->idle()) continue;
+    moved = staging->advance() || moved;
+    if (staging->take_enqueued()) host_.enqueued();
+    while (operation::ScheduledOperation* const done = staging->take_complete()) finish(*done);
   }
   return moved;
 }
 
-bool ScheduledLane::prepare_sleep() {
-  return std::ranges::all_of(gpus_, [](GpuStaging* gpu) { return gpu->prepare_sleep(); });
-}
-
-bool ScheduledLane::await_copies(base::TimePoint until) noexcept {
-  bool ended = true;
-  for (GpuStaging* gpu : gpus_) ended = gpu->port().await_copies(until) && ended;
-  return ended;
-}
-
 bool ScheduledLane::run() {
   bool moved = grant_staging();
-  moved = advance_gpus() || moved;
+  moved = advance_stagings() || moved;
   for (std::size_t i = 0; i < senders_.size();) {
     Channel* const channel = senders_[i];
     moved |= send_ready(*channel);
@@ -278,8 +267,6 @@ void ScheduledLane::show_header(Channel& c) noexcept {
 operation::Standing ScheduledLane::standing(const operation::Operation& operation,
                                             bool wants_only) {
   const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
-  if (scheduled.on_gpu.staging != nullptr && !scheduled.on_gpu.mark.reached)
-    return {WaitCause::gpu};
   if (scheduled.unheard == 0) return {};
   operation::Standing result{WaitCause::ranks};
   if (scheduled.unheard > 1 || !wants_only) return result;
@@ -355,8 +342,8 @@ void ScheduledLane::append_awaited(const operation::Operation& operation,
   const auto* const o = running_.find(
       [&](const operation::ScheduledOperation& running) { return &running == &operation; });
   if (o == nullptr) return;
-  if (o->run.staged()) awaited.gpu = o->on_gpu.staging->awaited(*o);
-  if (!awaited.gpu.empty()) return;
+  awaited.device = o->awaited_mark();
+  if (!awaited.device.empty()) return;
   const auto& peers = o->run.program().peers();
   for (std::size_t i = 0; i < peers.size(); ++i)
     if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
@@ -371,7 +358,6 @@ std::string ScheduledLane::late_text(const operation::Operation& operation) cons
 operation::Traffic ScheduledLane::traffic() const noexcept {
   operation::Traffic result = traffic_;
   result.staging_bytes = staging_.size();
-  for (const GpuStaging* gpu : gpus_) result.staging_bytes += gpu->port().bytes();
   return result;
 }
 

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fifo.h"
-#include "collectives/lanes/gpu_staging.h"
+#include "collectives/lanes/staging.h"
 #include "collectives/operation/frame.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/losses.h"
@@ -39,14 +39,8 @@ class ScheduledLane final : public operation::LinkOwner {
   void begin(operation::ScheduledOperation& operation);
   // To be called after a call of this lane has begun: a held header may wait for it.
   void check_held();
-  // The driver is about to sleep: GPUs that this lane waits for will wake it.
-  // False: one of them has done something already.
-  bool prepare_sleep();
-  // After clear(): waits for copies under way to and from GPUs, but not beyond `until`. False: some
-  // still are.
-  bool await_copies(base::TimePoint until) noexcept;
-  // Before a number is taken for an operation that is on this GPU.
-  void add_gpu(GpuStaging& gpu);
+  // Before a number is taken for an operation that uses this staging, which outlives the lane.
+  void add(Staging& staging);
 
   bool advance() override { return !running_.empty() && run(); }
   void clear() noexcept override;
@@ -108,7 +102,7 @@ class ScheduledLane final : public operation::LinkOwner {
   void check_loss(const Channel& channel, base::TimePoint now);
   bool run();
   bool grant_staging();
-  bool advance_gpus();
+  bool advance_stagings();
 
   const Options options_;
   operation::LaneCalls& calls_;
@@ -124,7 +118,7 @@ class ScheduledLane final : public operation::LinkOwner {
   operation::ScheduledOperation* staging_owner_ = nullptr;
   std::size_t staging_waiters_ = 0;
   std::vector<std::byte> staging_;
-  std::vector<GpuStaging*> gpus_;  // those that have been used
+  std::vector<Staging*> stagings_;  // those that have been used
 };
 
 }  // namespace rondo::lanes

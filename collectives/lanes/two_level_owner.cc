@@ -29,7 +29,7 @@ direct::DirectOptions lane_of(const TwoLevelOwner::Options& options, std::span<c
           .ranks = ranks,
           .use = use,
           .in_steps = false,
-          .gpu_chunk_bytes = options.gpu_chunk_bytes};
+          .device_chunk_bytes = options.device_chunk_bytes};
 }
 
 std::array<std::vector<schedules::Row>, collective_count> all_rows(int rank,
@@ -75,18 +75,6 @@ void TwoLevelOwner::clear() noexcept {
     stage.lane.clear();
     stage.first = stage.last = nullptr;
   }
-}
-
-// A call may be the first of its stage before GpuStaging has memory for it and watches its mark.
-bool TwoLevelOwner::prepare_sleep() {
-  bool quiet = true;
-  for (Stage& stage : stages_) {
-    quiet = stage.lane.prepare_sleep() && quiet;
-    if (stage.first == nullptr || stage.first->on_gpu.staging == nullptr) continue;
-    if (stage.first->on_gpu.mark.reached) continue;
-    quiet = stage.first->on_gpu.staging->watch(*stage.first) && quiet;
-  }
-  return quiet;
 }
 
 // Copies come first: they end calls.
@@ -136,7 +124,7 @@ TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
 // Sums that lie in staging memory run ahead only as far as it reaches.
 bool TwoLevelOwner::ready(Which which, const Part& part) const {
   operation::ScheduledOperation& whole = *stages_[which].first;
-  if (whole.on_gpu.staging != nullptr && !whole.on_gpu.staging->reached(whole)) return false;
+  if (!whole.mark.reached) return false;
   const operation::Run& run = whole.run;
   if (which == copies) return part.of_inputs || part.segment < run.segments_done();
   return part.segment < std::min(run.segments_openable() + run.window(), run.segments_with_room());
@@ -192,11 +180,10 @@ bool TwoLevelOwner::begin_part(Which which) {
     call.out = whole.out;
     call.out_bytes = whole.out_bytes;
   }
-  operation::DirectOperation::OnGpu& on_gpu = stage.operation->on_gpu;
-  on_gpu.mover = which == sums ? whole.on_gpu.inside.sums : whole.on_gpu.inside.copies;
-  on_gpu.mark.reached = true;  // see ready()
-  on_gpu.in_is_pinned = run.staged() && which == copies && !part.of_inputs;
-  on_gpu.out_is_pinned = run.staged() && which == sums;
+  const operation::DeviceInside& inside = whole.staged.inside;
+  stage.operation->memory = which == sums ? inside.sums : inside.copies;
+  stage.operation->in_is_pinned = run.staged() && which == copies && !part.of_inputs;
+  stage.operation->out_is_pinned = run.staged() && which == sums;
   stage.operation->keep_blocks(blocks_);
   stage.operation->start_part(call, whole.signature, whole.number);
   stage.lane.begin(*stage.operation);
@@ -249,8 +236,6 @@ void TwoLevelOwner::refuse(const Stage& stage) {
 operation::Standing TwoLevelOwner::standing(const operation::Operation& operation,
                                             bool wants_only) {
   const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
-  const operation::ScheduledOperation::OnGpu& on_gpu = scheduled.on_gpu;
-  if (on_gpu.staging != nullptr && !on_gpu.mark.reached) return {WaitCause::gpu};
   Stage& stage = stages_[sums];
   if (stage.first == &operation && scheduled.stages[sums].done == 0)
     return standing_of(stage.lane, wants_only);
@@ -263,10 +248,9 @@ void TwoLevelOwner::append_awaited(const operation::Operation& operation,
   const std::size_t before = awaited.ranks.size();
   for (const Stage& stage : stages_) {
     if (stage.first != &operation) continue;
-    const operation::ScheduledOperation::OnGpu& on_gpu = stage.first->on_gpu;
-    if (on_gpu.staging != nullptr) awaited.gpu = on_gpu.staging->awaited(*stage.first);
-    if (awaited.gpu.empty()) awaited.gpu = stage.lane.awaited_gpu();
-    if (!awaited.gpu.empty()) return;
+    awaited.device = stage.first->awaited_mark();
+    if (awaited.device.empty()) awaited.device = stage.lane.awaited_device();
+    if (!awaited.device.empty()) return;
     stage.lane.append_awaited(awaited.ranks);
   }
   if (awaited.ranks.size() == before) links_.append_awaited(operation, awaited);
@@ -281,7 +265,6 @@ std::string TwoLevelOwner::late_text(const operation::Operation& operation) cons
 operation::Traffic TwoLevelOwner::traffic() const noexcept {
   operation::Traffic result;
   for (const Stage& stage : stages_) result.bytes_received += stage.lane.bytes_loaded();
-  result.staging_bytes = movers_.bytes();
   return result;
 }
 

@@ -11,8 +11,8 @@
 // direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
 // So the sums of later segments and calls do not wait for copies, which wait for the network.
 //
-// Sums of a call on GPUs (GpuInside) are written to the staging memory of GpuStaging, which the
-// links work on, and copies are made from there. ScheduledLane ends such a call.
+// Sums of a call in device memory (DeviceInside) are written to the memory of lanes::Staging, which
+// the links work on, and copies are made from there. ScheduledLane ends such a call.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "collectives/direct/direct.h"
-#include "collectives/direct/gpu_movers.h"
 #include "collectives/lanes/scheduled_lane.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/owner.h"
@@ -40,7 +39,7 @@ class TwoLevelOwner final : public operation::OperationOwner {
     int rank = 0;
     Priority priority = Priority::bulk;
     const schedules::Hosts& hosts;
-    std::size_t gpu_chunk_bytes = 0;  // see direct::DirectOptions
+    std::size_t device_chunk_bytes = 0;  // see direct::DirectOptions
   };
   // Two operations that belong to the owner: parts of calls use them in turn.
   using Parts = std::array<operation::Taken<operation::DirectOperation>, 2>;
@@ -66,15 +65,8 @@ class TwoLevelOwner final : public operation::OperationOwner {
   }
   // Whether a call that this object runs ends with its copies. If not, ScheduledLane ends it.
   static bool ends(const schedules::Signature& signature) noexcept {
-    return has_stage(copies, signature.operation) && !signature.on_gpu;
+    return has_stage(copies, signature.operation) && !signature.on_device;
   }
-  // See ScheduledLane.
-  void add_gpu(const operation::GpuInside& movers) {
-    for (direct::GpuMover* const mover : {movers.sums, movers.copies})
-      if (mover != nullptr) movers_.add_gpu(*mover);
-  }
-  bool prepare_sleep();
-  bool await_copies(base::TimePoint until) noexcept { return movers_.await_copies(until); }
   // Comes before ScheduledLane::begin(): the links wait for the sums of each segment. The program
   // of the run is one for Inside::memory.
   void begin(operation::ScheduledOperation& operation);
@@ -136,7 +128,6 @@ class TwoLevelOwner final : public operation::OperationOwner {
   ScheduledLane& links_;
   operation::OwnerHost& host_;
   std::array<Stage, 2> stages_;
-  direct::GpuMovers movers_;
   std::vector<schedules::Range> blocks_;  // of the part that begins, by rank of the host
 };
 

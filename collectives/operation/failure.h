@@ -38,14 +38,14 @@ struct LaneStatus {
   std::vector<int> waiting_for;  // ranks that `current` waits for
   std::string tag = {};          // OpOptions::tag of `current`
   std::uint64_t waited_ns = 0;   // since `current` was called
-  // Returns what `current` waits for on this rank itself: "GPU 1, which ..."; else empty.
-  std::string gpu = {};
+  // Work of this rank's own device that `current` waits for (DeviceMemory::awaited()); else empty.
+  std::string device = {};
 };
 
 struct RankStatus {
   LaneStatus lanes[lane_count];
-  // Messages between two ranks: only current, waiting_for, waited_ns and gpu are set. Ranks have no
-  // numbers of messages in common, and OpOptions::tag already stands in `current`: `receive #3
+  // Messages between two ranks: only current, waiting_for, waited_ns and device are set. Ranks have
+  // no numbers of messages in common, and OpOptions::tag already stands in `current`: `receive #3
   // "answer" (8 f32 from rank 0, tag 7)`. So `tag` stays empty.
   LaneStatus messages = {};
 };

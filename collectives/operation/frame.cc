@@ -5,7 +5,7 @@
 //            segment:u16 frame:u16 checksum:u32 input_scale:u64 scale:u64 plan:u64 crc:u32  ; 64
 //            bytes
 // magic   := 0x33464e52                          ; "RNF3", the digit is the version
-// type    := of the elements; bit 7: the sender's buffers are on a GPU
+// type    := of the elements; bit 7: the sender's buffers are in device memory
 // segment, frame := modulo 2^16: the receiver knows which frame comes next
 // input_scale := bits of an IEEE f64: what the sender's input is multiplied by where it is loaded;
 //            1 except in sums and means of floats
@@ -25,7 +25,7 @@ namespace rondo::operation {
 namespace {
 
 constexpr std::uint32_t magic = 0x33464e52;
-constexpr std::byte gpu_bit{0x80};
+constexpr std::byte device_bit{0x80};
 constexpr std::size_t crc_offset = transports::frame_header_bytes - 4;
 
 }  // namespace
@@ -36,7 +36,7 @@ transports::HeaderBytes encode(const Frame& f) noexcept {
   const schedules::Signature& s = f.signature;
   base::store_little(to, magic);
   to[4] = static_cast<std::byte>(s.operation);
-  to[5] = static_cast<std::byte>(s.type) | (s.on_gpu ? gpu_bit : std::byte{});
+  to[5] = static_cast<std::byte>(s.type) | (s.on_device ? device_bit : std::byte{});
   to[6] = static_cast<std::byte>(s.op);
   to[7] = static_cast<std::byte>(s.algorithm);
   base::store_little(to + 8, f.number);
@@ -63,7 +63,7 @@ std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept {
       base::crc32c(std::span(bytes).first(crc_offset)))
     return std::nullopt;
   const auto operation = std::to_integer<int>(from[4]),
-             type = std::to_integer<int>(from[5] & ~gpu_bit);
+             type = std::to_integer<int>(from[5] & ~device_bit);
   const auto op = std::to_integer<int>(from[6]), algorithm = std::to_integer<int>(from[7]);
   if (operation >= collective_count || type >= dtype_count || op >= reduce_op_count ||
       algorithm >= schedules::algorithm_count)
@@ -71,7 +71,7 @@ std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept {
   Frame f;
   f.signature.operation = static_cast<Collective>(operation);
   f.signature.type = static_cast<DType>(type);
-  f.signature.on_gpu = (from[5] & gpu_bit) != std::byte{};
+  f.signature.on_device = (from[5] & device_bit) != std::byte{};
   f.signature.op = static_cast<ReduceOp>(op);
   f.signature.algorithm = static_cast<schedules::Algorithm>(algorithm);
   f.number = base::load_little<std::uint64_t>(from + 8);

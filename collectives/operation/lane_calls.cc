@@ -63,7 +63,7 @@ LaneStatus LaneCalls::status(base::TimePoint now) const {
   Awaited awaited;
   first_->owner->append_awaited(*first_, awaited);
   status.waiting_for = std::move(awaited.ranks);
-  status.gpu = std::move(awaited.gpu);
+  status.device = std::move(awaited.device);
   const CollectiveOperation* const call = first_->collective();
   status.current = call == nullptr
                        ? first_->describe({})
@@ -107,7 +107,8 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
 std::string LaneCalls::late_text(nanoseconds limit, const Awaited& awaited) const {
   std::string text =
       fmt::format("not done within {:.4g} s", std::chrono::duration<double>(limit).count());
-  if (!awaited.gpu.empty()) return text + fmt::format(": rank {} waits for {}", rank_, awaited.gpu);
+  if (!awaited.device.empty())
+    return text + fmt::format(": rank {} waits for {}", rank_, awaited.device);
   if (awaited.ranks.empty()) return text;
   text += fmt::format(": rank {} waits for data from rank", rank_);
   for (std::size_t i = 0; i < awaited.ranks.size(); ++i)

@@ -23,18 +23,14 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/operation/gpu_port.h"
+#include "collectives/operation/device_memory.h"
 #include "collectives/operation/operation_pool.h"
 #include "collectives/operation/run.h"
 #include "collectives/schedules/call.h"
 #include "transports/transport.h"
 
 // Classes of rooms above, which run an operation. It only points to them.
-namespace rondo::direct {
-class GpuMover;
-}  // namespace rondo::direct
 namespace rondo::lanes {
-class GpuStaging;
 class TwoLevelOwner;
 }  // namespace rondo::lanes
 namespace rondo::engine {
@@ -82,7 +78,7 @@ class Operation {
                          std::span<const std::byte> writes) const noexcept = 0;
   // "all_reduce #41 (64 MiB f32 sum, ring over tcp)"; an empty transport is left out.
   virtual std::string describe(std::string_view transport) const = 0;
-  // Whether everything has been enqueued on a GPU that comes before the end. Under the engine's
+  // Whether everything has been enqueued on a device that comes before the end. Under the engine's
   // lock, while the operation runs.
   virtual bool enqueued() const noexcept { return false; }
   // The rank that a receive got its message from, once it has ended well; -1 for other operations.
@@ -101,6 +97,8 @@ class Operation {
   nanoseconds waited(base::TimePoint now) const noexcept {
     return timed ? now - (deadline - time_limit) : nanoseconds{};
   }
+  // Says what is awaited if the mark has not been reached; else empty.
+  std::string awaited_mark() const { return mark.reached ? std::string() : memory->awaited(mark); }
 
   OperationOwner* owner = nullptr;
   transports::Lane lane = transports::Lane::bulk;
@@ -110,6 +108,10 @@ class Operation {
   bool timed = false;
   base::TimePoint deadline = base::TimePoint::max();  // once timed
   char tag[32] = {};
+  // Where the buffers lie, if the processor does not reach them; null: in host memory. The
+  // operation comes after the mark.
+  DeviceMemory* memory = nullptr;
+  Mark mark;
   std::error_code code;
   std::string message;
   std::function<void(std::error_code)> callback;
@@ -162,13 +164,6 @@ inline std::size_t Operation::kind() const noexcept {
                          : static_cast<std::size_t>(collective_count);
 }
 
-// Moves the bytes of an operation on a GPU in memory that the ranks of a host share, in each
-// stage of TwoLevelOwner. Null: it has no such stage, or its bytes go over links only.
-struct GpuInside {
-  direct::GpuMover* sums = nullptr;
-  direct::GpuMover* copies = nullptr;
-};
-
 // Runs a schedule over links.
 class ScheduledOperation final : public CollectiveOperation {
  public:
@@ -176,7 +171,7 @@ class ScheduledOperation final : public CollectiveOperation {
   using CollectiveOperation::start;
 
   bool enqueued() const noexcept override {
-    return run.staged() && on_gpu.stores == run.segments();
+    return run.staged() && staged.stores == run.segments();
   }
   // Keeps the call for a run that begins later. Comes before start(), because it can throw
   // std::bad_alloc.
@@ -195,15 +190,13 @@ class ScheduledOperation final : public CollectiveOperation {
     ScheduledOperation* next = nullptr;
   };
   std::array<Stage, 2> stages;
-  // For GpuStaging, where the call's buffers are on a GPU.
-  struct OnGpu {
-    lanes::GpuStaging* staging = nullptr;  // null: they are in host memory
-    GpuMark mark;
-    GpuInside inside;
+  // For lanes::Staging, where the call's buffers are in device memory.
+  struct Staged {
+    DeviceInside inside;
     std::uint64_t loads = 0, stores = 0;  // segments whose copies have been enqueued
     ScheduledOperation* next = nullptr;   // among those that wait for memory
   };
-  OnGpu on_gpu;
+  Staged staged;
 
  private:
   schedules::Call kept_call_;  // without its tag
@@ -234,14 +227,8 @@ class DirectOperation final : public CollectiveOperation {
   std::span<const schedules::Range> blocks() const noexcept { return blocks_; }
 
   schedules::Signature posted;  // what the posts compare
-  // Where the call's buffers are on a GPU.
-  struct OnGpu {
-    direct::GpuMover* mover = nullptr;  // null: they are in host memory
-    GpuMark mark;
-    // In a part of a call, this buffer is pinned memory of this rank, which host and GPU reach.
-    bool in_is_pinned = false, out_is_pinned = false;
-  };
-  OnGpu on_gpu;
+  // In a part of a call in device memory, this buffer is pinned: host and device reach it.
+  bool in_is_pinned = false, out_is_pinned = false;
   std::uint64_t turn = 0;  // in direct::DirectLane
 
  private:

@@ -35,11 +35,11 @@ struct Traffic {
   std::size_t staging_bytes = 0;
 };
 
-// An operation waits for these ranks, or for its own GPU.
+// An operation waits for these ranks, or for the device of this one.
 struct Awaited {
   std::vector<int> ranks;
-  // Work of this rank's own GPU: "GPU 1, which has not yet done ..."; else empty.
-  std::string gpu = {};
+  // Work of this rank's own device: see DeviceMemory::awaited(); else empty.
+  std::string device = {};
 };
 
 // The engine as its owners see it.
@@ -51,7 +51,7 @@ class OwnerHost {
   // The operation has done all its work. The owner must have forgotten it before, and must not use
   // it afterwards: it may already belong to another call.
   virtual void finished(Operation& operation) = 0;
-  // Everything of an operation on a GPU has been enqueued there.
+  // Everything of an operation in device memory has been enqueued there.
   virtual void enqueued() = 0;
   // Reports a failure that this rank saw. Without an observer the engine calls clear() before this
   // returns.

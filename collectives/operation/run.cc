@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // begin() decides where the values of a call live: in the output where that covers a slice, else in
-// staging memory; means of integers and buffers on GPUs have all of them in staging memory. After
+// staging memory; means of integers and buffers in device memory have all of them there. After
 // that a place is arithmetic on segment and slice.
 #include "collectives/operation/run.h"
 
@@ -34,7 +34,7 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
   else
     pair_ = kernels::PairReduction();
   using Values = schedules::Progress::Values;
-  staged_ = (mean_ != nullptr || call.signature.on_gpu) && call.in_bytes + call.out_bytes != 0;
+  staged_ = (mean_ != nullptr || call.signature.on_device) && call.in_bytes + call.out_bytes != 0;
   progress_.begin(program, layout_.segments(), room, staged_ ? Values::staged : Values::in_buffers);
   staging_ = nullptr;
   staging_needed_ = staged_ || has_values_outside_buffers()
@@ -150,7 +150,7 @@ void Run::join(std::uint64_t segment) noexcept {
 }
 
 // Stores the segments that are done and opens those that have memory now, for a mean of integers in
-// host memory. For other operations GpuStaging or Progress does so.
+// host memory. For other operations lanes::Staging or Progress does so.
 void Run::turn_segments() noexcept {
   if (mean_ == nullptr || !staged_ || staged()) return;
   while (progress_.base() < progress_.done()) {

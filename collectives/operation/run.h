@@ -42,11 +42,11 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept;
 
-  // Whether the buffers are in memory that only a GPU reaches, and not empty. Then all values of an
-  // open segment lie in staging memory: append_loads() says what must be copied there before
+  // Whether the buffers are in memory that only a device reaches, and not empty. Then all values of
+  // an open segment lie in staging memory: append_loads() says what must be copied there before
   // loaded(), and append_stores() what must be copied back when the segment is done, before
   // stored(). Each of these goes through the segments in order.
-  bool staged() const noexcept { return staged_ && signature_.on_gpu; }
+  bool staged() const noexcept { return staged_ && signature_.on_device; }
   struct Copy {
     std::size_t offset = 0;  // in the buffer, in bytes
     std::byte* staging = nullptr;
@@ -164,8 +164,8 @@ class Run {
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;
   std::size_t staging_needed_ = 0;
-  // All values lie in staging memory: for buffers on a GPU, and for means of integers, whose sums
-  // are larger than the elements of the buffers.
+  // All values lie in staging memory: for buffers in device memory, and for means of integers,
+  // whose sums are larger than the elements of the buffers.
   bool staged_ = false;
   const kernels::IntegerMean* mean_ = nullptr;
   std::size_t ranks_ = 1;

@@ -37,7 +37,8 @@ void Watch::look(const Operation* oldest, base::TimePoint now) {
     seen_again_ = false;
     only_ = -1;
   }
-  const Standing standing = oldest->owner->standing(*oldest, only_ < 0);
+  const Standing standing =
+      oldest->mark.reached ? oldest->owner->standing(*oldest, only_ < 0) : Standing{WaitCause::gpu};
   cause_ = standing.cause;
   if (only_ >= 0 || standing.only < 0) return;
   only_ = standing.only;

@@ -30,18 +30,17 @@ const Request* arriving_receive(const PointPeer& peer) {
   return peer.request != nullptr ? peer.request : peer.arrival->receiver;
 }
 
-// Whether the transfer waits for copies of its GPU only.
+// Whether the transfer waits for copies of its device only.
 bool waits_for_copies(const Request& request) noexcept {
   if (request.other_end != nullptr) return true;
-  if (request.gpu == nullptr) return false;
+  if (request.staging == nullptr) return false;
   if (!request.sending) return request.handed;
-  return request.load_end > request.offset && !request.handed &&
-         GpuTransfers::loaded(request) == nullptr;
+  return request.load_end > request.offset && !request.handed && loaded_piece(request) == nullptr;
 }
 
-int gpu_of(const Request& request) noexcept {
-  const GpuTransfers* const gpu = request.gpu != nullptr ? request.gpu : request.other_end->gpu;
-  return gpu->port().gpu().ordinal();
+std::string device_of(const Request& request) {
+  const Request& staged = request.staging != nullptr ? request : *request.other_end;
+  return staged.staging->name();
 }
 
 // Whether the header of the receive's next frame waits for a slot.
@@ -135,7 +134,6 @@ std::string Point::late_text(const operation::Operation& operation) const {
 operation::Traffic Point::traffic() const noexcept {
   operation::Traffic result = traffic_;
   result.staging_bytes = blocks_.held();
-  for (const GpuTransfers* gpu : gpus_) result.staging_bytes += gpu->port().bytes();
   return result;
 }
 
@@ -167,7 +165,7 @@ void Point::append_awaited(const operation::Operation& operation,
     bool any = false;
     for_each_open(*p, operation, [&](const Request& request) {
       if (waits_for_copies(request))
-        awaited.gpu = fmt::format("GPU {}, which has not yet done its copies", gpu_of(request));
+        awaited.device = device_of(request) + ", which has not yet done its copies";
       else
         any = true;
     });
@@ -175,21 +173,20 @@ void Point::append_awaited(const operation::Operation& operation,
   }
 }
 
-// Returns what the transfer waits for on this rank's own GPU; else empty.
-std::string Point::missing_of_gpu(const PointPeer& peer, const Request& request) const {
+// Returns what the transfer waits for on this rank's own device; else empty.
+std::string Point::missing_copies(const PointPeer& peer, const Request& request) {
   if (waits_for_copies(request)) {
-    return fmt::format("GPU {} has not yet copied the data of {}", gpu_of(request),
+    return fmt::format("{} has not yet copied the data of {}", device_of(request),
                        request.key.space != 0 ? "all_to_all_v"
                        : request.sending      ? "send"
                                               : "receive");
   }
-  if (request.gpu == nullptr) return {};
+  if (request.staging == nullptr) return {};
   const bool loads = request.slots.empty() &&
                      (peer.flowing.contains(request) || (peer.waiting.first() == &request &&
                                                          request.bytes <= transports::eager_bytes));
   if (request.sending ? loads : is_held(peer, request))
-    return fmt::format("other messages use all staging memory for messages of GPU {}",
-                       gpu_of(request));
+    return "other messages use all staging memory for messages of " + device_of(request);
   return {};
 }
 
@@ -198,7 +195,7 @@ std::string Point::missing(const PointPeer& peer, const Request& request) const 
       request.key.space != 0
           ? "all_to_all_v"
           : fmt::format("{} with tag {}", request.sending ? "receive" : "send", request.key.tag);
-  if (std::string text = missing_of_gpu(peer, request); !text.empty()) return text;
+  if (std::string text = missing_copies(peer, request); !text.empty()) return text;
   if (request.handed)
     return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank,
                        options_.rank, other);

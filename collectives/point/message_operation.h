@@ -13,8 +13,6 @@
 
 namespace rondo::point {
 
-class GpuTransfers;
-
 // A send, a receive, a batch of them, or all_to_all_v. Each rank numbers its own: other ranks start
 // other messages. Threads: see operation::Operation.
 class MessageOperation final : public operation::Operation {
@@ -42,17 +40,6 @@ class MessageOperation final : public operation::Operation {
   }
 
   std::size_t transfers_left = 0;
-  // Where its buffers are on a GPU.
-  struct OnGpu {
-    GpuTransfers* transfers = nullptr;  // null: they are in host memory
-    operation::GpuMark mark;
-    MessageOperation* next_on_stream = nullptr;  // in engine::HeldMarks
-  };
-  OnGpu on_gpu;
-  // It must not begin yet.
-  bool waits_for_gpu() const noexcept {
-    return on_gpu.transfers != nullptr && !on_gpu.mark.reached;
-  }
 
  private:
   PointShape shape_;

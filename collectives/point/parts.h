@@ -17,9 +17,8 @@
 
 namespace rondo::point {
 
-class GpuTransfers;
 class MessageOperation;
-struct GpuSlot;
+class Staging;
 
 // Bounds the messages that a peer may send before a receive has taken them. Each costs its bytes
 // and message_cost more.
@@ -93,6 +92,15 @@ class Blocks {
   std::size_t held_ = 0;
 };
 
+// Host memory for a piece of a message whose memory is that of a device.
+struct Slot {
+  Slot* next = nullptr;  // of the same request, or free
+  std::byte* memory = nullptr;
+  bool small = false;
+  bool loaded = false;  // the device has written it
+  bool lent = false;    // a link sends it
+};
+
 // One send or receive of this rank that has not ended.
 struct Request {
   Request* next = nullptr;
@@ -113,16 +121,22 @@ struct Request {
   std::uint32_t flying = 0;   // frames under way: the link has taken them, sent() has not come
   bool handed = false;        // the link has taken everything, or everything has come
 
-  // If `data` is memory of a GPU:
-  GpuTransfers* gpu = nullptr;
-  std::size_t load_end = 0;   // the pieces before it are in slots, or have been sent
-  base::Fifo<GpuSlot> slots;  // loaded or being loaded, oldest first
+  // If `data` is device memory:
+  Staging* staging = nullptr;
+  std::size_t load_end = 0;  // the pieces before it are in slots, or have been sent
+  base::Fifo<Slot> slots;    // loaded or being loaded, oldest first
   // Copies of a receive to its memory that have not ended, and one more while there will be
   // others.
   std::uint32_t copies = 0;
-  Request* other_end =
-      nullptr;  // the other end of a message to this rank itself, if a GPU has one of them
+  // The other end of a message to this rank itself, if one of them is in device memory.
+  Request* other_end = nullptr;
 };
+
+// The next piece to send, once it has been loaded; else null.
+inline Slot* loaded_piece(const Request& request) noexcept {
+  Slot* const next = request.slots.find([](const Slot& slot) { return !slot.lent; });
+  return next != nullptr && next->loaded ? next : nullptr;
+}
 
 // A message that came, or was announced, before its receive was called here.
 struct Arrival {
@@ -182,7 +196,7 @@ struct AnyBucket {
 // A frame under way on a link.
 struct Flight {
   Request* request = nullptr;  // null for grants and credit
-  GpuSlot* slot = nullptr;     // of the request, if the frame carries bytes from there
+  Slot* slot = nullptr;        // of the request, if the frame carries bytes from there
 };
 
 // The state of one peer, which may be this rank itself.
@@ -217,7 +231,7 @@ struct PointPeer {
   base::Fifo<Request> matched;    // to an announced message, not granted yet
   base::Fifo<Request> granted;    // their pieces are coming
   std::size_t granted_count = 0;
-  base::Fifo<Request> storing;  // everything has come; GPUs have not stored all of it
+  base::Fifo<Request> storing;  // everything has come; not all of it is stored
 
   // The frame that is arriving, where its payload goes, and the message or receive it belongs to.
   bool arriving = false;
@@ -227,7 +241,7 @@ struct PointPeer {
   transports::Receive receive;
   Arrival* arrival = nullptr;
   Request* request = nullptr;
-  GpuSlot* slot = nullptr;
+  Slot* slot = nullptr;
 };
 
 }  // namespace rondo::point

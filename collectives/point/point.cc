@@ -67,7 +67,7 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
       request.count = t.count;
       request.data = t.data;
       request.bytes = t.count * size_of(t.type);
-      if (request.bytes != 0) request.gpu = operation.on_gpu.transfers;
+      if (request.bytes != 0) request.staging = static_cast<Staging*>(operation.memory);
       if (t.peer == any_rank)
         post_any(request, now);
       else
@@ -135,14 +135,14 @@ void Point::take(PointPeer& peer, Request& request, Arrival& arrival) {
     arrival.receiver = &request;  // received_message() goes on when the bytes are here
     return;
   }
-  if (!arrival.announced && request.gpu != nullptr) return deliver(peer, request, arrival);
+  if (!arrival.announced && request.staging != nullptr) return deliver(peer, request, arrival);
   if (!arrival.announced) {
     base::copy_bytes(request.data, bytes_of(arrival), request.bytes);
     consumed(peer, request.bytes);
   } else if (arrival.sender != nullptr) {
     --peer.announcements;
     Request& sender = *arrival.sender;
-    if (sender.gpu != nullptr || request.gpu != nullptr) {
+    if (sender.staging != nullptr || request.staging != nullptr) {
       drop(arrival);
       return copy_to_self(peer, sender, request);
     }
@@ -177,7 +177,7 @@ void Point::send_to_self(PointPeer& peer, Request& request) {
   const PointFrame frame = frame_of(request);
   if (Request* const receiver = take_receive(peer, request.key)) {
     if (!agree(peer, *receiver, frame)) return;
-    if (request.gpu != nullptr || receiver->gpu != nullptr)
+    if (request.staging != nullptr || receiver->staging != nullptr)
       return copy_to_self(peer, request, *receiver);
     base::copy_bytes(receiver->data, request.data, request.bytes);
     end(*receiver);
@@ -185,7 +185,7 @@ void Point::send_to_self(PointPeer& peer, Request& request) {
   }
   Arrival& arrival = keep(peer, frame);
   const std::uint64_t cost = message_cost + request.bytes;
-  if (request.bytes > transports::eager_bytes || request.gpu != nullptr ||
+  if (request.bytes > transports::eager_bytes || request.staging != nullptr ||
       peer.cost_sent + cost - peer.cost_returned > point_credit) {
     arrival.announced = true;
     arrival.sender = &request;
@@ -208,7 +208,6 @@ void Point::clear() noexcept {
   any_posted_ = 0;
   waiting_for_slot_ = {};
   copying_ = {};
-  for (GpuTransfers* gpu : gpus_) gpu->clear();
   for (const auto& p : peers_) {
     if (!p) continue;
     p->pending = 0;

@@ -5,8 +5,8 @@
 // Any other is announced. Once a receive has taken it, its bytes go in pieces from the sender's
 // memory to the receiver's. docs/point-to-point.md has the protocol and its bounds.
 //
-// Bytes of messages on GPUs go through slots of host memory (gpu_transfers.h), piece by piece; what
-// goes over links does not tell which end is on a GPU.
+// Bytes of messages in device memory go through slots of host memory (staging.h), piece by piece;
+// what goes over links does not tell which end is there.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see operation/owner.h.
 #pragma once
@@ -25,9 +25,9 @@
 #include "collectives/operation/losses.h"
 #include "collectives/operation/owner.h"
 #include "collectives/point/call.h"
-#include "collectives/point/gpu_transfers.h"
 #include "collectives/point/message_operation.h"
 #include "collectives/point/parts.h"
+#include "collectives/point/staging.h"
 #include "transports/transport.h"
 
 namespace rondo::point {
@@ -47,19 +47,13 @@ class Point final : public operation::LinkOwner {
   // From now on the operation's transfers are under way; some may end at once. Throws when there is
   // no memory to keep a message that this rank sends to itself.
   void begin(MessageOperation& operation, std::span<const PointTransfer> transfers);
-  // Before begin() of an operation on this GPU, which outlives the object.
-  void add_gpu(GpuTransfers& gpu);
-  // The driver is about to sleep: GPUs that this object waits for will wake it. False: one of them
-  // has done something already.
-  bool prepare_sleep();
-  // After clear(): waits for copies under way to and from GPUs, but not beyond `until`. False: some
-  // still are.
-  bool await_copies(base::TimePoint until) noexcept;
+  // Before begin() of an operation that uses this staging, which outlives the object.
+  void add(Staging& staging);
   // `rank` has destroyed its communicator in order.
   void peer_left(int rank, base::TimePoint now);
 
   bool advance() override {
-    const bool moved = !gpus_.empty() && advance_gpus();
+    const bool moved = !stagings_.empty() && advance_staged();
     return (!active_.empty() && send_to_active()) || moved;
   }
   void clear() noexcept override;
@@ -111,7 +105,7 @@ class Point final : public operation::LinkOwner {
   bool send_ready(PointPeer& peer);
   bool send_next(PointPeer& peer);
   bool hand_over(PointPeer& peer, PointFrame& frame, Request* request,
-                 std::span<const std::byte> payload, GpuSlot* slot = nullptr);
+                 std::span<const std::byte> payload, Slot* slot = nullptr);
   bool send_grant(PointPeer& peer);
   bool send_message(PointPeer& peer);
   bool send_piece(PointPeer& peer);
@@ -119,9 +113,9 @@ class Point final : public operation::LinkOwner {
   void finish_sending(Request& request);
 
   static bool load(Request& request, std::size_t offset, std::size_t bytes);
-  static const std::byte* bytes_at(const Request& request, std::size_t offset, GpuSlot*& slot);
+  static const std::byte* bytes_at(const Request& request, std::size_t offset, Slot*& slot);
   static void load_waiting(const PointPeer& peer);
-  bool advance_gpus();
+  bool advance_staged();
   Request* receive_of_frame(PointPeer& peer) noexcept;
   bool waits_for_slot(PointPeer& peer) noexcept;
   transports::Receive place_for(PointPeer& peer, Request& request, std::size_t bytes) noexcept;
@@ -147,7 +141,7 @@ class Point final : public operation::LinkOwner {
   void check_peer(PointPeer& peer, base::TimePoint now);
   std::string missing(const operation::Operation& operation) const;
   std::string missing(const PointPeer& peer, const Request& request) const;
-  std::string missing_of_gpu(const PointPeer& peer, const Request& request) const;
+  static std::string missing_copies(const PointPeer& peer, const Request& request);
   std::string missing_from_any(const Request& request) const;
   const Request* open_any(const operation::Operation& operation) const noexcept;
   std::string tags_at_hand(const PointPeer& peer, std::string_view who) const;
@@ -164,8 +158,8 @@ class Point final : public operation::LinkOwner {
   Pool<Request> requests_;
   Pool<Arrival> arrivals_;
   Blocks blocks_;
-  std::vector<GpuTransfers*> gpus_;       // those that have been used
-  base::Fifo<Arrival> waiting_for_slot_;  // complete messages whose receive is on a GPU
+  std::vector<Staging*> stagings_;        // those that have been used
+  base::Fifo<Arrival> waiting_for_slot_;  // complete messages whose receive is staged
   base::Fifo<Request> copying_;           // messages to this rank itself
   operation::Losses losses_;
   operation::Traffic traffic_;

@@ -147,7 +147,7 @@ void Point::received(transports::Link& link) {
   try {
     if (from.frame.kind == PointKind::message) received_message(from);
     if (from.frame.kind == PointKind::piece) received_piece(from);
-  } catch (const std::exception& error) {  // a GPU refuses a copy
+  } catch (const std::exception& error) {  // a device refuses a copy
     host_.suspect(operation::cannot_go_on(options_.rank, error));
   }
 }
@@ -165,7 +165,7 @@ void Point::received_message(PointPeer& peer) {
   if (Request* const request = peer.request) {
     std::byte* const to = peer.slot != nullptr ? peer.slot->memory : request->data;
     if (bytes != 0 && bytes <= inline_bytes) std::memcpy(to, peer.frame.content.data(), bytes);
-    if (peer.slot != nullptr) request->gpu->store(*request, *peer.slot, 0, bytes);
+    if (peer.slot != nullptr) request->staging->store(*request, *peer.slot, 0, bytes);
     consumed(peer, bytes);
     return received_all(peer, *request);
   }
@@ -177,7 +177,7 @@ void Point::received_message(PointPeer& peer) {
 void Point::received_piece(PointPeer& peer) {
   Request& request = *peer.request;
   if (peer.slot != nullptr)
-    request.gpu->store(request, *peer.slot, request.offset, peer.receive.bytes);
+    request.staging->store(request, *peer.slot, request.offset, peer.receive.bytes);
   request.offset += peer.receive.bytes;
   if (request.offset < request.bytes) return moved(request);
   peer.granted.take([&](const Request& p) { return &p == &request; });

@@ -75,9 +75,9 @@ bool Point::send_next(PointPeer& peer) {
 
 // False when the link has no room. request: may end only when the link has sent the frame; null for
 // grants and credit, which have no payload.
-// slot: where the payload is, if its message is on a GPU.
+// slot: where the payload is, if its message is staged.
 bool Point::hand_over(PointPeer& peer, PointFrame& frame, Request* request,
-                      std::span<const std::byte> payload, GpuSlot* slot) {
+                      std::span<const std::byte> payload, Slot* slot) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
   frame.returned = peer.cost_consumed;
   if (options_.checksum && request != nullptr && !payload.empty()) {
@@ -94,7 +94,7 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Request* request,
     request->checksum.reset();
   }
   if (slot != nullptr && result != transports::Send::queued)
-    request->gpu->sent(*request, *std::exchange(slot, nullptr));
+    request->staging->sent(*request, *std::exchange(slot, nullptr));
   if (result == transports::Send::done) return true;
   peer.flying.push_back({request, slot});
   if (slot != nullptr) slot->lent = true;
@@ -126,7 +126,7 @@ bool Point::send_message(PointPeer& peer) {
   request->message = peer.messages_sent + 1;
   PointFrame frame = frame_of(*request, whole ? PointKind::message : PointKind::announce);
   const bool in_header = request->bytes <= inline_bytes;
-  GpuSlot* slot = nullptr;
+  Slot* slot = nullptr;
   std::span<const std::byte> payload;
   if (whole) payload = {bytes_at(*request, 0, slot), request->bytes};
   if (whole && in_header) {
@@ -134,7 +134,7 @@ bool Point::send_message(PointPeer& peer) {
     payload = {};
   }
   if (!hand_over(peer, frame, request, payload, payload.empty() ? nullptr : slot)) return false;
-  if (slot != nullptr && in_header) request->gpu->sent(*request, *slot);
+  if (slot != nullptr && in_header) request->staging->sent(*request, *slot);
   peer.waiting.pop();
   ++peer.messages_sent;
   if (whole) {
@@ -157,7 +157,7 @@ bool Point::send_piece(PointPeer& peer) {
   PointFrame frame = frame_of(*request, PointKind::piece);
   frame.offset = request->offset;
   const std::size_t bytes = next_piece(*request);
-  GpuSlot* slot = nullptr;
+  Slot* slot = nullptr;
   const std::byte* const payload = bytes_at(*request, request->offset, slot);
   if (!hand_over(peer, frame, request, {payload, bytes}, slot)) return false;
   peer.flowing.take([&](const Request& p) { return &p == request; });
@@ -186,7 +186,7 @@ void Point::sent(transports::Link& link) {
   const auto [request, slot] = its_peer.flying.front();
   its_peer.flying.erase(its_peer.flying.begin());
   if (request == nullptr) return;
-  if (slot != nullptr) request->gpu->sent(*request, *slot);
+  if (slot != nullptr) request->staging->sent(*request, *slot);
   --request->flying;
   if (request->handed && request->flying == 0) end(*request);
 }

@@ -10,7 +10,7 @@ namespace rondo::schedules {
 
 bool same_arguments(const Signature& a, const Signature& b) noexcept {
   return a.operation == b.operation && a.type == b.type && a.op == b.op && a.root == b.root &&
-         a.count == b.count && a.scale == b.scale && a.on_gpu == b.on_gpu;
+         a.count == b.count && a.scale == b.scale && a.on_device == b.on_device;
 }
 
 bool is_input_scale(DType type, double scale) noexcept {
@@ -35,7 +35,7 @@ std::string describe_arguments(const Signature& s) {
   if (is_reducing(s.operation) && s.scale != 1) text += fmt::format(" times {}", s.scale);
   if (has_counts(s.operation)) text += fmt::format(" in blocks of counts {:08x}", s.root);
   if (has_root(s.operation)) text += fmt::format(", root {}", s.root);
-  if (s.on_gpu) text += ", on a GPU";
+  if (s.on_device) text += ", on a GPU";
   return text;
 }
 

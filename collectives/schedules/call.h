@@ -32,7 +32,7 @@ struct Signature {
   // A hash of what else must be the same: the counts of all ranks, segment elements, depth,
   // reproducible, checksum.
   std::uint64_t plan = 0;
-  bool on_gpu = false;  // the buffers are in memory of a GPU
+  bool on_device = false;  // the buffers are in memory of a GPU
 
   bool operator==(const Signature&) const = default;
 };

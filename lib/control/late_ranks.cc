@@ -178,7 +178,7 @@ std::string slow_message(const Case& of, int reporter) {
       static_cast<std::size_t>(reporter) >= of.standings.size())
     return {};
   if (status_in(of, reporter, lane_count).current.empty()) return {};
-  const std::string& gpu = status_in(of, reporter, lane_count).gpu;
+  const std::string& gpu = status_in(of, reporter, lane_count).device;
   return describe(of, {lane_count, 0, {reporter}}) +
          (gpu.empty() ? "" : ", which waits for " + gpu);
 }
@@ -195,13 +195,13 @@ std::string uncalled(const Case& of) {
 // Ranks whose own GPU holds the operation up: others wait for them.
 std::string held_by_gpus(const Case& of) {
   const auto held = of.answered([&](const operation::LaneStatus& lane) {
-    return lane.finished < of.deadline.operation && !lane.gpu.empty();
+    return lane.finished < of.deadline.operation && !lane.device.empty();
   });
   if (held.empty()) return {};
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
   for (std::size_t i = 0; i < std::min(held.size(), most_named); ++i)
     text +=
-        fmt::format("{}rank {} waits for {}", i == 0 ? "" : "; ", held[i], of.lane(held[i]).gpu);
+        fmt::format("{}rank {} waits for {}", i == 0 ? "" : "; ", held[i], of.lane(held[i]).device);
   if (held.size() > most_named)
     text += fmt::format("; and {} more ranks wait so", held.size() - most_named);
   return text;

@@ -166,7 +166,7 @@ bool get_all(base::Reader& reader, const auto& fields) {
 
 auto fields_of(auto& lane) {
   return std::tie(lane.started, lane.finished, lane.current, lane.last, lane.waiting_for, lane.tag,
-                  lane.waited_ns, lane.gpu);
+                  lane.waited_ns, lane.device);
 }
 
 void put(base::Writer& writer, const operation::RankStatus& status) {

@@ -68,7 +68,7 @@ class Rank {
                       .algorithm = shape.algorithm,
                       .root = root,
                       .count = shape.count,
-                      .on_gpu = staged};
+                      .on_device = staged};
     call.in = in;
     call.out = out;
     call.in_bytes = call.out_bytes = 1;

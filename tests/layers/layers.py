@@ -27,7 +27,7 @@ PUBLIC_ONLY = ["examples"]
 # The rooms of a folder by level: a room includes itself and lower levels. "" are the files that lie in
 # the folder itself.
 ROOMS = {
-    "collectives": {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "operation": 2, "direct": 3, "point": 3, "lanes": 4, "engine": 5},
+    "collectives": {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "operation": 2, "direct": 3, "point": 3, "lanes": 4, "engine": 5, "gpu": 5},
     "grad": {"device": 0, "": 1},
     "bn": {"statistics": 0, "layer/kernels": 1, "layer/device": 2, "layer": 3},
     "lib": {"metrics": 0, "wire": 0, "settings": 1, "control": 1, "rendezvous": 2, "": 3, "c": 4},

@@ -23,10 +23,10 @@
 #include "device/gpu.h"
 #include "transports/gpu_windows.h"
 
-namespace rondo::direct {
+namespace rondo::gpu {
 
 // The bytes of a slot, of which each rank's part has a cache line of its own. chunk_bytes: see
-// DirectOptions::gpu_chunk_bytes. It is alike on all ranks, because posts compare it.
+// DirectOptions::device_chunk_bytes. It is alike on all ranks, because posts compare it.
 constexpr std::size_t gpu_slot_bytes(std::size_t chunk_bytes, Priority lane) noexcept {
   constexpr std::size_t line = 64;
   const std::size_t bytes = chunk_bytes / (lane == Priority::bulk ? 8 : 32);
@@ -51,7 +51,7 @@ class GpuSlots {
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   std::size_t bytes() const noexcept { return memory() == nullptr ? 0 : whole_bytes(); }
   // Belongs to this rank or another.
-  std::size_t whole_bytes() const noexcept { return direct_slots * slot_bytes_; }
+  std::size_t whole_bytes() const noexcept { return direct::direct_slots * slot_bytes_; }
 
   // Leaves them to the end of the process: a GPU may still use them.
   void abandon() noexcept;
@@ -66,4 +66,4 @@ class GpuSlots {
   std::atomic<std::byte*> memory_{nullptr};
 };
 
-}  // namespace rondo::direct
+}  // namespace rondo::gpu

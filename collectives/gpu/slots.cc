@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/direct/gpu_slots.h"
+#include "collectives/gpu/slots.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "device/keep.h"
 #include "device/objects.h"
 
-namespace rondo::direct {
+namespace rondo::gpu {
 
 namespace {
 
@@ -48,4 +48,4 @@ void GpuSlots::abandon() noexcept {
   device::keep_until_exit(std::move(allocation_));
 }
 
-}  // namespace rondo::direct
+}  // namespace rondo::gpu

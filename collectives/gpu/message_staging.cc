@@ -1,70 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/point/gpu_transfers.h"
+#include "collectives/gpu/message_staging.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace rondo::point {
+namespace rondo::gpu {
 
-namespace {
+using point::Request;
+using point::Slot;
 
-device::Address address_of(const std::byte* data) noexcept {
-  return reinterpret_cast<device::Address>(data);
-}
-
-}  // namespace
-
-GpuSlots::GpuSlots(std::byte* memory) {
+MessageSlots::MessageSlots(std::byte* memory) {
   for (std::size_t i = 0; i < all_.size(); ++i) {
     all_[i].small = i < small_count;
     all_[i].memory = memory;
-    memory += all_[i].small ? transports::eager_bytes : point_piece_bytes;
+    memory += all_[i].small ? transports::eager_bytes : point::point_piece_bytes;
   }
   clear();
 }
 
-GpuSlot* GpuSlots::take(std::size_t bytes) noexcept {
+Slot* MessageSlots::take(std::size_t bytes) noexcept {
   Kind& its_kind = kind(is_small(bytes));
-  GpuSlot* const slot = its_kind.free.pop();
+  Slot* const slot = its_kind.free.pop();
   if (slot == nullptr) return nullptr;
   --its_kind.count;
   slot->loaded = slot->lent = false;
   return slot;
 }
 
-void GpuSlots::give(GpuSlot& slot) noexcept {
+void MessageSlots::give(Slot& slot) noexcept {
   Kind& its_kind = kind(slot.small);
   its_kind.free.push(slot);
   ++its_kind.count;
 }
 
-void GpuSlots::clear() noexcept {
+void MessageSlots::clear() noexcept {
   small_ = large_ = {};
-  for (GpuSlot& slot : all_) give(slot);
+  for (Slot& slot : all_) give(slot);
 }
 
-GpuTransfers::Copy GpuTransfers::Copies::pop() noexcept {
+MessageStaging::Copy MessageStaging::Copies::pop() noexcept {
   const Copy copy = items[first];
   first = (first + 1) % items.size();
   --count;
   return copy;
 }
 
-GpuTransfers::GpuTransfers(const device::Gpu& gpu, int ranks,
-                           std::shared_ptr<operation::Waker> waker)
-    : port_(gpu, {.bytes = 2 * GpuSlots::bytes(), .queues = 2}, false, std::move(waker)),
+MessageStaging::MessageStaging(const device::Gpu& gpu, int ranks,
+                               std::shared_ptr<operation::Waker> waker)
+    : OnPort(gpu, {.bytes = 2 * MessageSlots::bytes(), .queues = 2}, false, std::move(waker)),
       sends_(port_.memory()),
-      receives_(port_.memory() + GpuSlots::bytes()),
+      receives_(port_.memory() + MessageSlots::bytes()),
       shares_(static_cast<std::size_t>(ranks)),
       loads_{port_.queue(0)},
       stores_{port_.queue(1)} {}
 
-void GpuTransfers::load(Request& request, std::size_t offset, std::size_t bytes) {
+void MessageStaging::load(Request& request, std::size_t offset, std::size_t bytes) {
   if (request.load_end > offset) return;
-  const bool small = GpuSlots::is_small(bytes);
+  const bool small = MessageSlots::is_small(bytes);
   std::uint8_t& share = shares_[static_cast<std::size_t>(request.peer)].of(small);
   if (share == (small ? most_small : most_large)) return;
-  GpuSlot* const slot = sends_.take(bytes);
+  Slot* const slot = sends_.take(bytes);
   if (slot == nullptr) return;
   ++share;
   const device::Current current(port_.gpu());
@@ -75,23 +70,18 @@ void GpuTransfers::load(Request& request, std::size_t offset, std::size_t bytes)
   request.load_end = offset + bytes;
 }
 
-void GpuTransfers::load_ahead(Request& request, std::size_t offset, std::size_t bytes) {
+void MessageStaging::load_ahead(Request& request, std::size_t offset, std::size_t bytes) {
   if (bytes != 0 && request.load_end == offset && sends_.mostly_free(bytes))
     load(request, offset, bytes);
 }
 
-GpuSlot* GpuTransfers::loaded(const Request& request) noexcept {
-  GpuSlot* const next = request.slots.find([](const GpuSlot& slot) { return !slot.lent; });
-  return next != nullptr && next->loaded ? next : nullptr;
-}
-
-void GpuTransfers::sent(Request& request, GpuSlot& slot) noexcept {
-  request.slots.take([&](const GpuSlot& s) { return &s == &slot; });
+void MessageStaging::sent(Request& request, Slot& slot) noexcept {
+  request.slots.take([&](const Slot& s) { return &s == &slot; });
   --shares_[static_cast<std::size_t>(request.peer)].of(slot.small);
   sends_.give(slot);
 }
 
-void GpuTransfers::store(Request& request, GpuSlot& slot, std::size_t offset, std::size_t bytes) {
+void MessageStaging::store(Request& request, Slot& slot, std::size_t offset, std::size_t bytes) {
   const device::Current current(port_.gpu());
   stores_.queue.to_device(address_of(request.data + offset), slot.memory, bytes);
   stores_.queue.end_batch();
@@ -99,16 +89,18 @@ void GpuTransfers::store(Request& request, GpuSlot& slot, std::size_t offset, st
   ++request.copies;
 }
 
-void GpuTransfers::copy(const Request& from, Request& to) {
+bool MessageStaging::copy(const Request& from, Request& to) {
+  if (copies_ == most_copies) return false;
   const device::Current current(port_.gpu());
   stores_.queue.on_device(address_of(to.data), address_of(from.data), from.bytes);
   stores_.queue.end_batch();
   stores_.push({&to, nullptr});
   ++to.copies;
   ++copies_;
+  return true;
 }
 
-bool GpuTransfers::advance_loads() {
+bool MessageStaging::advance_loads() {
   if (loads_.count == 0) return false;
   const device::Current current(port_.gpu());
   bool moved = false;
@@ -119,7 +111,7 @@ bool GpuTransfers::advance_loads() {
   return moved;
 }
 
-Request* GpuTransfers::take_stored() {
+Request* MessageStaging::take_stored() {
   if (stores_.count == 0) return nullptr;
   const device::Current current(port_.gpu());
   if (!stores_.queue.take_ended()) return nullptr;
@@ -132,19 +124,12 @@ Request* GpuTransfers::take_stored() {
   return copy.request;
 }
 
-// A copy that ends after the last look and before the watch would wake nobody, so this looks again.
-bool GpuTransfers::prepare_sleep() {
-  if (loads_.count + stores_.count == 0) return true;
-  const device::Current current(port_.gpu());
-  for (Copies* copies : {&loads_, &stores_}) port_.watch(copies->queue);
-  return !loads_.queue.has_ended() && !stores_.queue.has_ended();
-}
-
-void GpuTransfers::clear() noexcept {
+void MessageStaging::forget_all() noexcept {
+  OnPort::forget_all();
   loads_.count = stores_.count = copies_ = 0;
   sends_.clear();
   receives_.clear();
   std::ranges::fill(shares_, Share{});
 }
 
-}  // namespace rondo::point
+}  // namespace rondo::gpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages whose memory at this rank is on a GPU. A piece is loaded into a slot before it is sent.
-// It is received into a slot, and its receive ends when the GPU has stored it.
+// Messages whose memory at this rank is that of a device. A piece is loaded into a slot before it
+// is sent. It is received into a slot, and its receive ends when the device has stored it.
 #include <algorithm>
 
 #include "base/copy.h"
@@ -9,25 +9,15 @@
 
 namespace rondo::point {
 
-void Point::add_gpu(GpuTransfers& gpu) {
-  if (std::ranges::find(gpus_, &gpu) == gpus_.end()) gpus_.push_back(&gpu);
+void Point::add(Staging& staging) {
+  if (std::ranges::find(stagings_, &staging) == stagings_.end()) stagings_.push_back(&staging);
 }
 
-bool Point::prepare_sleep() {
-  return std::ranges::all_of(gpus_, [](GpuTransfers* gpu) { return gpu->prepare_sleep(); });
-}
-
-bool Point::await_copies(base::TimePoint until) noexcept {
-  bool ended = true;
-  for (GpuTransfers* gpu : gpus_) ended = gpu->port().await_copies(until) && ended;
-  return ended;
-}
-
-bool Point::advance_gpus() {
+bool Point::advance_staged() {
   bool moved = false;
-  for (GpuTransfers* gpu : gpus_) {
-    moved = gpu->advance_loads() || moved;
-    while (Request* const request = gpu->take_stored()) {
+  for (Staging* const staging : stagings_) {
+    moved = staging->advance_loads() || moved;
+    while (Request* const request = staging->take_stored()) {
       stored(*request);
       moved = true;
     }
@@ -40,17 +30,17 @@ bool Point::advance_gpus() {
 
 // True when this piece of the request is in host memory.
 bool Point::load(Request& request, std::size_t offset, std::size_t bytes) {
-  if (request.gpu == nullptr) return true;
-  request.gpu->load(request, offset, bytes);
+  if (request.staging == nullptr) return true;
+  request.staging->load(request, offset, bytes);
   const std::size_t end = offset + bytes;
-  request.gpu->load_ahead(request, end, std::min(point_piece_bytes, request.bytes - end));
-  return GpuTransfers::loaded(request) != nullptr;
+  request.staging->load_ahead(request, end, std::min(point_piece_bytes, request.bytes - end));
+  return loaded_piece(request) != nullptr;
 }
 
 // Where the piece is; requires load(). Sets the slot, if it is in one.
-const std::byte* Point::bytes_at(const Request& request, std::size_t offset, GpuSlot*& slot) {
-  if (request.gpu == nullptr) return request.data + offset;
-  slot = GpuTransfers::loaded(request);
+const std::byte* Point::bytes_at(const Request& request, std::size_t offset, Slot*& slot) {
+  if (request.staging == nullptr) return request.data + offset;
+  slot = loaded_piece(request);
   return slot->memory;
 }
 
@@ -61,7 +51,7 @@ void Point::load_waiting(const PointPeer& peer) {
   for (Request* p = peer.waiting.first(); p != nullptr; p = p->next) {
     cost += message_cost + p->bytes;
     if (cost - peer.cost_returned > point_credit || p->bytes > transports::eager_bytes) return;
-    if (p->gpu != nullptr) p->gpu->load_ahead(*p, 0, p->bytes);
+    if (p->staging != nullptr) p->staging->load_ahead(*p, 0, p->bytes);
   }
 }
 
@@ -75,18 +65,18 @@ Request* Point::receive_of_frame(PointPeer& peer) noexcept {
   return peer.granted.find([&](const Request& p) { return p.message == frame.message; });
 }
 
-// Whether the frame cannot be taken now: its receive is on a GPU, and no slot is free.
+// Whether the frame cannot be taken now: its receive is staged, and no slot is free.
 bool Point::waits_for_slot(PointPeer& peer) noexcept {
-  if (gpus_.empty()) return false;
+  if (stagings_.empty()) return false;
   const Request* const receive = receive_of_frame(peer);
-  return receive != nullptr && receive->gpu != nullptr &&
-         !receive->gpu->has_room(std::min(point_piece_bytes, receive->bytes - receive->offset));
+  return receive != nullptr && receive->staging != nullptr &&
+         !receive->staging->has_room(std::min(point_piece_bytes, receive->bytes - receive->offset));
 }
 
-// Where the next bytes of the receive go. On a GPU, a slot must be free.
+// Where the next bytes of the receive go. If it is staged, a slot must be free.
 transports::Receive Point::place_for(PointPeer& peer, Request& request,
                                      std::size_t bytes) noexcept {
-  if (request.gpu != nullptr) peer.slot = request.gpu->take_room(bytes);
+  if (request.staging != nullptr) peer.slot = request.staging->take_room(bytes);
   if (bytes == 0) return {};
   return {peer.slot != nullptr ? peer.slot->memory : request.data + request.offset, bytes};
 }
@@ -119,13 +109,13 @@ void Point::deliver(PointPeer& peer, Request& request, Arrival& arrival) {
 bool Point::deliver_waiting() {
   bool moved = false;
   const auto has_room = [](const Arrival& arrival) {
-    return arrival.receiver->gpu->has_room(arrival.receiver->bytes);
+    return arrival.receiver->staging->has_room(arrival.receiver->bytes);
   };
   while (Arrival* const arrival = waiting_for_slot_.take(has_room)) {
     Request& request = *arrival->receiver;
-    GpuSlot& slot = *request.gpu->take_room(request.bytes);
+    Slot& slot = *request.staging->take_room(request.bytes);
     base::copy_bytes(slot.memory, bytes_of(*arrival), request.bytes);
-    request.gpu->store(request, slot, 0, request.bytes);
+    request.staging->store(request, slot, 0, request.bytes);
     --request.copies;
     consumed(peer(arrival->peer), request.bytes);
     drop(*arrival);
@@ -164,21 +154,17 @@ bool Point::copy_waiting() {
 // True when all copies have been made or are under way.
 bool Point::copy_some(Request& from) {
   Request& to = *from.other_end;
-  if (from.gpu != nullptr && from.gpu == to.gpu) {
-    if (!from.gpu->can_copy()) return false;
-    from.gpu->copy(from, to);
-    return true;
-  }
+  if (from.staging != nullptr && from.staging == to.staging) return from.staging->copy(from, to);
   while (from.offset < from.bytes) {
     const std::size_t bytes = std::min(point_piece_bytes, from.bytes - from.offset);
-    if (to.gpu != nullptr && !to.gpu->has_room(bytes)) return false;
+    if (to.staging != nullptr && !to.staging->has_room(bytes)) return false;
     if (!load(from, from.offset, bytes)) return false;
-    GpuSlot *source = nullptr, *target = nullptr;
+    Slot *source = nullptr, *target = nullptr;
     const std::byte* const piece = bytes_at(from, from.offset, source);
-    if (to.gpu != nullptr) target = to.gpu->take_room(bytes);
+    if (to.staging != nullptr) target = to.staging->take_room(bytes);
     base::copy_bytes(target != nullptr ? target->memory : to.data + from.offset, piece, bytes);
-    if (source != nullptr) from.gpu->sent(from, *source);
-    if (target != nullptr) to.gpu->store(to, *target, from.offset, bytes);
+    if (source != nullptr) from.staging->sent(from, *source);
+    if (target != nullptr) to.staging->store(to, *target, from.offset, bytes);
     from.offset += bytes;
   }
   return true;
