@@ -66,12 +66,6 @@ void DirectOwner::append_awaited(const operation::Operation&, operation::Awaited
   awaited.device = lane_.awaited_device();
 }
 
-std::string DirectOwner::late_text(const operation::Operation& operation) const {
-  operation::Awaited awaited;
-  append_awaited(operation, awaited);
-  return calls_.late_text(operation.time_limit, awaited);
-}
-
 operation::Traffic DirectOwner::traffic() const noexcept {
   operation::Traffic result;
   result.bytes_received = lane_.bytes_loaded();

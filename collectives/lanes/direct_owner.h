@@ -36,7 +36,6 @@ class DirectOwner final : public operation::OperationOwner {
   }
   void append_awaited(const operation::Operation& operation,
                       operation::Awaited& awaited) const override;
-  std::string late_text(const operation::Operation& operation) const override;
   operation::Traffic traffic() const noexcept override;
 
  private:

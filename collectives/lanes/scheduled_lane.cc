@@ -349,12 +349,6 @@ void ScheduledLane::append_awaited(const operation::Operation& operation,
     if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
 }
 
-std::string ScheduledLane::late_text(const operation::Operation& operation) const {
-  operation::Awaited awaited;
-  append_awaited(operation, awaited);
-  return calls_.late_text(operation.time_limit, awaited);
-}
-
 operation::Traffic ScheduledLane::traffic() const noexcept {
   operation::Traffic result = traffic_;
   result.staging_bytes = staging_.size();

@@ -47,7 +47,6 @@ class ScheduledLane final : public operation::LinkOwner {
   operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
   void append_awaited(const operation::Operation& operation,
                       operation::Awaited& awaited) const override;
-  std::string late_text(const operation::Operation& operation) const override;
   operation::Traffic traffic() const noexcept override;
 
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;

@@ -256,12 +256,6 @@ void TwoLevelOwner::append_awaited(const operation::Operation& operation,
   if (awaited.ranks.size() == before) links_.append_awaited(operation, awaited);
 }
 
-std::string TwoLevelOwner::late_text(const operation::Operation& operation) const {
-  operation::Awaited awaited;
-  append_awaited(operation, awaited);
-  return calls_.late_text(operation.time_limit, awaited);
-}
-
 operation::Traffic TwoLevelOwner::traffic() const noexcept {
   operation::Traffic result;
   for (const Stage& stage : stages_) result.bytes_received += stage.lane.bytes_loaded();

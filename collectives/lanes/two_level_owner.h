@@ -82,7 +82,6 @@ class TwoLevelOwner final : public operation::OperationOwner {
   operation::Standing standing(const operation::Operation& operation, bool wants_only) override;
   void append_awaited(const operation::Operation& operation,
                       operation::Awaited& awaited) const override;
-  std::string late_text(const operation::Operation& operation) const override;
   operation::Traffic traffic() const noexcept override;
 
  private:

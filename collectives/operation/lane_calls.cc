@@ -104,9 +104,13 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
                       schedules::describe_call(mine->signature, mine->number, priority))};
 }
 
-std::string LaneCalls::late_text(nanoseconds limit, const Awaited& awaited) const {
-  std::string text =
-      fmt::format("not done within {:.4g} s", std::chrono::duration<double>(limit).count());
+std::string LaneCalls::late_text(const Operation& operation) const {
+  std::string text = operation.owner->late_text(operation);
+  if (!text.empty()) return text;
+  Awaited awaited;
+  operation.owner->append_awaited(operation, awaited);
+  text = fmt::format("not done within {:.4g} s",
+                     std::chrono::duration<double>(operation.time_limit).count());
   if (!awaited.device.empty())
     return text + fmt::format(": rank {} waits for {}", rank_, awaited.device);
   if (awaited.ranks.empty()) return text;

@@ -70,9 +70,9 @@ class OperationOwner {
   virtual Standing standing(const Operation& operation, bool wants_only) = 0;
   // Adds what an operation of this owner waits for.
   virtual void append_awaited(const Operation& operation, Awaited& awaited) const = 0;
-  // Returns what to say of an operation whose time is over: "not done within 2 s: rank 0 waits for
-  // ..."
-  virtual std::string late_text(const Operation& operation) const = 0;
+  // Returns what to say of an operation whose time is over: "not done within 2 s: ..." Empty: what
+  // append_awaited() adds says it all.
+  virtual std::string late_text(const Operation&) const { return {}; }
   virtual Traffic traffic() const noexcept = 0;
 };
 
