@@ -162,9 +162,15 @@ void Engine::set_callback(operation::Operation& operation,
 
 bool Engine::pass() {
   driver_.mutex().assert_held();
+  return attempt(&Engine::move);
+}
+
+// Work that fails without memory, without descriptors to watch with, or because a device has
+// failed.
+bool Engine::attempt(bool (Engine::*work)()) {
   try {
-    return move();
-  } catch (const std::exception& error) {  // no memory, or no more descriptors to watch with
+    return (this->*work)();
+  } catch (const std::exception& error) {
     suspect(operation::cannot_go_on(options_.rank, error));
     return false;
   }
@@ -216,34 +222,24 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wake_source().descriptor);
   }
-  if (!prepare_devices()) return false;
+  if (!attempt(&Engine::prepare_devices)) return false;
   // From now on others wake this rank; what they stored before must be seen here.
-  if (look_at_memory()) return false;
+  if (attempt(&Engine::look_at_memory)) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
   // stored before, without waking this one.
   if (owners_.awaited() != ranks) {
     await(transports::every_wake_bit);
-    if (look_at_memory()) return false;
+    if (attempt(&Engine::look_at_memory)) return false;
   }
   return !verdict_.has_reports();
 }
 
 bool Engine::prepare_devices() {
-  try {
-    return owners_.devices().prepare_sleep();
-  } catch (const std::exception& error) {
-    suspect(operation::cannot_go_on(options_.rank, error));
-    return false;
-  }
+  return owners_.devices().prepare_sleep();
 }
 
 bool Engine::look_at_memory() {
-  try {
-    return owners_.advance_memory();
-  } catch (const std::exception& error) {
-    suspect(operation::cannot_go_on(options_.rank, error));
-    return false;
-  }
+  return owners_.advance_memory();
 }
 
 void Engine::await(std::uint64_t ranks) {
