@@ -162,7 +162,8 @@ bool Mover::result_landed() {
   return true;
 }
 
-// Steps. One of a kind is what is enqueued between two calls of end_step().
+// Steps. One of a kind is what is enqueued between two calls of end_step(), with the GPU's context
+// current.
 
 std::byte* Mover::carrier(Counter kind, std::uint64_t chunk) noexcept {
   return port_.memory() + most_value_bytes * (1 + size_.ranks) +
@@ -170,30 +171,24 @@ std::byte* Mover::carrier(Counter kind, std::uint64_t chunk) noexcept {
 }
 
 void Mover::to_host(Counter kind, std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  const device::Current current(port_.gpu());
-  queue(kind).to_host(to, address_of(from), bytes);
+  if (bytes != 0) queue(kind).to_host(to, address_of(from), bytes);
 }
 
 void Mover::to_device(Counter kind, std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  const device::Current current(port_.gpu());
-  queue(kind).to_device(address_of(to), from, bytes);
+  if (bytes != 0) queue(kind).to_device(address_of(to), from, bytes);
 }
 
 void Mover::on_device(Counter kind, std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0 || to == from) return;
-  const device::Current current(port_.gpu());
-  queue(kind).on_device(address_of(to), address_of(from), bytes);
+  if (bytes != 0 && to != from) queue(kind).on_device(address_of(to), address_of(from), bytes);
 }
 
 void Mover::end_step(Counter kind) {
-  const device::Current current(port_.gpu());
   queue(kind).end_batch();
   ++started_[index(kind)];
 }
 
 void Mover::copy_in(Exchange& first, std::uint64_t chunk) {
+  const device::Current current(port_.gpu());
   if (first.goes_through_host())
     copy_in_to_carrier(first, chunk);
   else
@@ -258,6 +253,7 @@ bool Mover::landed(Exchange& first, Counter kind, std::uint64_t chunk) {
 }
 
 void Mover::combine(Exchange& first, std::uint64_t chunk) {
+  const device::Current current(port_.gpu());
   const DirectPart part = first.part(chunk, first.rank());
   if (part.count != 0) {
     first.count_combined(part.count);
@@ -301,7 +297,6 @@ void Mover::combine_by_kernel(Exchange& first, const DirectPart& part, std::uint
     first.sources[peer] = own ? first.own_in(part) : first.given(peer, chunk, part);
     if (places.all_outs && !own) outs[count++] = first.outs[peer] + offset;
   }
-  const device::Current current(port_.gpu());
   kernels::ReduceArguments arguments = kernels::reduce_arguments(
       {s.type, s.op, s.scale, first.size(), first.in_steps()}, first.sources, first.input_scales(),
       std::span(outs).first(count), part.count);
@@ -323,6 +318,7 @@ void Mover::take_own_pinned(const Exchange& first, const Exchange::Taken& block,
 }
 
 void Mover::copy_out(Exchange& first, std::uint64_t chunk) {
+  const device::Current current(port_.gpu());
   std::byte* to = carrier(Counter::copied_out, chunk);
   for (std::size_t peer = 0; peer < first.size(); ++peer) {
     if (!first.form().roles.takes_from(peer)) continue;
