@@ -16,7 +16,7 @@ namespace rondo::point {
 
 namespace {
 
-constexpr std::size_t most_named = 8;
+constexpr std::size_t most_named = 8, most_senders = 8;
 
 std::string progress_text(const Request& request) {
   return fmt::format("{} of {}", base::describe_bytes(request.offset),
@@ -77,6 +77,67 @@ void for_each_open(const PointPeer& peer, const operation::Operation& operation,
     for (const Arrival* a = chain.first(); a != nullptr; a = a->next) look(a->sender);
 }
 
+// Names the tags of messages that the peer has sent and that no receive has taken.
+std::string tags_at_hand(const PointPeer& peer, std::string_view who) {
+  std::set<std::uint32_t> tags;
+  for (const base::Fifo<Arrival>& chain : peer.arrivals)
+    for (const Arrival* a = chain.first(); a != nullptr; a = a->next)
+      if (a->frame.key.space == 0) tags.insert(a->frame.key.tag);
+  if (tags.empty()) return {};
+  std::string text =
+      fmt::format("; {} has sent messages with tag{} ", who, tags.size() == 1 ? "" : "s");
+  std::size_t named = 0;
+  for (const std::uint32_t tag : tags) {
+    if (named++ == most_named) break;
+    text += fmt::format("{}{}", named == 1 ? "" : ", ", tag);
+  }
+  if (tags.size() > most_named) text += " and others";
+  return text + " that are not received here";
+}
+
+// Returns what the transfer waits for on this rank's own device; else empty.
+std::string missing_copies(const PointPeer& peer, const Request& request) {
+  if (waits_for_copies(request)) {
+    return fmt::format("{} has not yet copied the data of {}", device_of(request),
+                       request.key.space != 0 ? "all_to_all_v"
+                       : request.sending      ? "send"
+                                              : "receive");
+  }
+  if (request.staging == nullptr) return {};
+  const bool loads = request.slots.empty() &&
+                     (peer.flowing.contains(request) || (peer.waiting.first() == &request &&
+                                                         request.bytes <= transports::eager_bytes));
+  if (request.sending ? loads : is_held(peer, request))
+    return "other messages use all staging memory for messages of " + device_of(request);
+  return {};
+}
+
+// Returns what the transfer waits for. rank: this one.
+std::string missing_for(int rank, const PointPeer& peer, const Request& request) {
+  const std::string other =
+      request.key.space != 0
+          ? "all_to_all_v"
+          : fmt::format("{} with tag {}", request.sending ? "receive" : "send", request.key.tag);
+  if (std::string text = missing_copies(peer, request); !text.empty()) return text;
+  if (request.handed)
+    return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank, rank,
+                       other);
+  if (&request == arriving_receive(peer))
+    return fmt::format("rank {} has sent the header of {}, and not yet all of its {}", peer.rank,
+                       other, base::describe_bytes(request.bytes));
+  if (request.sending && (request.offset > 0 || peer.flowing.contains(request)))
+    return fmt::format("rank {} has taken {} of {}", peer.rank, progress_text(request), other);
+  if (request.sending && peer.waiting.contains(request))
+    return fmt::format("rank {} takes no more frames from rank {}", peer.rank, rank);
+  if (!request.sending && peer.granted.contains(request))
+    return fmt::format("rank {} has sent {} of {}", peer.rank, progress_text(request), other);
+  if (!request.sending && peer.matched.contains(request))
+    return fmt::format("rank {} has announced {} and was not asked for it yet", peer.rank, other);
+  std::string text = fmt::format("rank {} has not called {}", peer.rank, other);
+  if (!request.sending) text += tags_at_hand(peer, "it");
+  return text;
+}
+
 }  // namespace
 
 bool Point::agree(const PointPeer& peer, const Request& request, const PointFrame& frame) {
@@ -125,6 +186,28 @@ void Point::check_peer(PointPeer& peer, base::TimePoint now) {
   if (auto failure = losses_.needed(peer.rank, need, now)) host_.suspect(std::move(*failure));
 }
 
+// A lost rank ends a receive from any rank, because it might have sent the message. A rank that has
+// left in order does not, as long as there is another.
+void Point::check_any(base::TimePoint now) {
+  if (!matching_.any_waits()) return;
+  for (const int rank : losses_.peers()) {
+    PointPeer& other = peer(rank);
+    if (other.gone) continue;
+    auto failure =
+        losses_.needed(rank, {.linked = other.link != nullptr, .replaceable = true}, now);
+    if (!failure) continue;
+    if (failure->code != Errc::peer_left) return host_.suspect(std::move(*failure));
+    other.gone = true;
+    ++gone_;
+  }
+  if (gone_ == 0 || gone_ + 1 < peers_.size()) return;
+  const std::string_view what = gone_ == 1 ? "has left: it destroyed its communicator"
+                                           : "have left: they destroyed their communicators";
+  host_.suspect(
+      {Errc::peer_left, fmt::format("{} {}, and no other rank can send to rank {}",
+                                    base::list_of_ranks(losses_.peers()), what, options_.rank)});
+}
+
 std::string Point::late_text(const operation::Operation& operation) const {
   return fmt::format("not done within {:.4g} s on rank {}: {}",
                      std::chrono::duration<double>(operation.time_limit).count(), options_.rank,
@@ -133,7 +216,7 @@ std::string Point::late_text(const operation::Operation& operation) const {
 
 operation::Traffic Point::traffic() const noexcept {
   operation::Traffic result = traffic_;
-  result.staging_bytes = blocks_.held();
+  result.staging_bytes = matching_.memory();
   return result;
 }
 
@@ -143,17 +226,38 @@ std::string Point::missing(const operation::Operation& operation) const {
   for (const auto& p : peers_) {
     if (!p) continue;
     for_each_open(*p, operation, [&](const Request& request) {
-      if (named++ < most_named) text += (text.empty() ? "" : "; ") + missing(*p, request);
+      if (named++ < most_named)
+        text += (text.empty() ? "" : "; ") + missing_for(options_.rank, *p, request);
     });
   }
   if (named > most_named) text += fmt::format("; and {} more", named - most_named);
-  if (const Request* const request = open_any(operation)) text += missing_from_any(*request);
+  if (const Request* const request = matching_.any_of(operation))
+    text += missing_from_any(*request);
+  return text;
+}
+
+std::string Point::missing_from_any(const Request& request) const {
+  std::string text =
+      fmt::format("no rank has called send with tag {} to rank {}", request.key.tag, options_.rank);
+  std::size_t named = 0;
+  std::vector<int> left;
+  for (const auto& p : peers_) {
+    if (!p) continue;
+    if (p->left) left.push_back(p->rank);
+    if (named == most_senders) continue;
+    const std::string tags = tags_at_hand(*p, fmt::format("rank {}", p->rank));
+    named += tags.empty() ? 0 : 1;
+    text += tags;
+  }
+  if (!left.empty())
+    text +=
+        fmt::format("; {} {} left", base::list_of_ranks(left), left.size() == 1 ? "has" : "have");
   return text;
 }
 
 void Point::append_awaited(const operation::Operation& operation,
                            operation::Awaited& awaited) const {
-  if (open_any(operation) != nullptr) {
+  if (matching_.any_of(operation) != nullptr) {
     for (int rank = 0; rank < options_.size; ++rank) {
       const auto& p = peers_[static_cast<std::size_t>(rank)];
       if (rank != options_.rank && !(p && p->left)) awaited.ranks.push_back(rank);
@@ -171,65 +275,6 @@ void Point::append_awaited(const operation::Operation& operation,
     });
     if (any && p->rank != options_.rank) awaited.ranks.push_back(p->rank);
   }
-}
-
-// Returns what the transfer waits for on this rank's own device; else empty.
-std::string Point::missing_copies(const PointPeer& peer, const Request& request) {
-  if (waits_for_copies(request)) {
-    return fmt::format("{} has not yet copied the data of {}", device_of(request),
-                       request.key.space != 0 ? "all_to_all_v"
-                       : request.sending      ? "send"
-                                              : "receive");
-  }
-  if (request.staging == nullptr) return {};
-  const bool loads = request.slots.empty() &&
-                     (peer.flowing.contains(request) || (peer.waiting.first() == &request &&
-                                                         request.bytes <= transports::eager_bytes));
-  if (request.sending ? loads : is_held(peer, request))
-    return "other messages use all staging memory for messages of " + device_of(request);
-  return {};
-}
-
-std::string Point::missing(const PointPeer& peer, const Request& request) const {
-  const std::string other =
-      request.key.space != 0
-          ? "all_to_all_v"
-          : fmt::format("{} with tag {}", request.sending ? "receive" : "send", request.key.tag);
-  if (std::string text = missing_copies(peer, request); !text.empty()) return text;
-  if (request.handed)
-    return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank,
-                       options_.rank, other);
-  if (&request == arriving_receive(peer))
-    return fmt::format("rank {} has sent the header of {}, and not yet all of its {}", peer.rank,
-                       other, base::describe_bytes(request.bytes));
-  if (request.sending && (request.offset > 0 || peer.flowing.contains(request)))
-    return fmt::format("rank {} has taken {} of {}", peer.rank, progress_text(request), other);
-  if (request.sending && peer.waiting.contains(request))
-    return fmt::format("rank {} takes no more frames from rank {}", peer.rank, options_.rank);
-  if (!request.sending && peer.granted.contains(request))
-    return fmt::format("rank {} has sent {} of {}", peer.rank, progress_text(request), other);
-  if (!request.sending && peer.matched.contains(request))
-    return fmt::format("rank {} has announced {} and was not asked for it yet", peer.rank, other);
-  std::string text = fmt::format("rank {} has not called {}", peer.rank, other);
-  if (!request.sending) text += tags_at_hand(peer, "it");
-  return text;
-}
-
-std::string Point::tags_at_hand(const PointPeer& peer, std::string_view who) const {
-  std::set<std::uint32_t> tags;
-  for (const base::Fifo<Arrival>& chain : peer.arrivals)
-    for (const Arrival* a = chain.first(); a != nullptr; a = a->next)
-      if (a->frame.key.space == 0) tags.insert(a->frame.key.tag);
-  if (tags.empty()) return {};
-  std::string text =
-      fmt::format("; {} has sent messages with tag{} ", who, tags.size() == 1 ? "" : "s");
-  std::size_t named = 0;
-  for (const std::uint32_t tag : tags) {
-    if (named++ == most_named) break;
-    text += fmt::format("{}{}", named == 1 ? "" : ", ", tag);
-  }
-  if (tags.size() > most_named) text += " and others";
-  return text + " that are not received here";
 }
 
 }  // namespace rondo::point

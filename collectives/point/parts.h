@@ -19,6 +19,7 @@ namespace rondo::point {
 
 class MessageOperation;
 class Staging;
+struct PointPeer;
 
 // Bounds the messages that a peer may send before a receive has taken them. Each costs its bytes
 // and message_cost more.
@@ -142,7 +143,7 @@ inline Slot* loaded_piece(const Request& request) noexcept {
 struct Arrival {
   Arrival* next = nullptr;
   Arrival *older = nullptr, *newer = nullptr;  // in Early
-  int peer = 0;
+  PointPeer* peer = nullptr;
   PointFrame frame;
   bool announced = false;       // its bytes are still with the sender
   bool complete = false;        // its bytes are here: in the block, or in the frame

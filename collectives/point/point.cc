@@ -80,7 +80,7 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
 void Point::begin(PointPeer& peer, Request& request, base::TimePoint now) {
   ++peer.pending;
   if (!request.sending) {
-    post(peer, request);
+    if (Arrival* const arrival = matching_.post(peer, request)) take(peer, request, *arrival);
   } else if (peer.rank == options_.rank) {
     send_to_self(peer, request);
   } else {
@@ -105,28 +105,12 @@ void Point::end(Request& request) {
   if (--operation.transfers_left == 0) host_.finished(operation);
 }
 
-void Point::post(PointPeer& peer, Request& request) {
-  const std::size_t bucket = bucket_of(request.key);
-  Arrival* const arrival =
-      peer.arrivals[bucket].take([&](const Arrival& a) { return a.frame.key == request.key; });
-  if (arrival == nullptr) {
-    request.turn = ++turns_;
-    peer.posted[bucket].push(request);
-  } else {
-    any_[bucket].early.remove(*arrival);
-    take(peer, request, *arrival);
-  }
-}
-
-// Keeps a message, or its announcement, for the receive that will take it.
-Arrival& Point::keep(PointPeer& peer, const PointFrame& frame) {
-  const std::size_t bucket = bucket_of(frame.key);
-  Arrival& arrival = arrivals_.take();
-  arrival.peer = peer.rank;
-  arrival.frame = frame;
-  peer.arrivals[bucket].push(arrival);
-  any_[bucket].early.add(arrival);
-  return arrival;
+void Point::post_any(Request& request, base::TimePoint now) {
+  Arrival* const arrival = matching_.post_any(request);
+  if (arrival == nullptr) return check_any(now);
+  PointPeer& from = *arrival->peer;
+  take(from, request, *arrival);
+  if (from.lost) check_peer(from, now);
 }
 
 void Point::take(PointPeer& peer, Request& request, Arrival& arrival) {
@@ -143,7 +127,7 @@ void Point::take(PointPeer& peer, Request& request, Arrival& arrival) {
     --peer.announcements;
     Request& sender = *arrival.sender;
     if (sender.staging != nullptr || request.staging != nullptr) {
-      drop(arrival);
+      matching_.drop(arrival);
       return copy_to_self(peer, sender, request);
     }
     base::copy_bytes(request.data, sender.data, request.bytes);
@@ -151,17 +135,12 @@ void Point::take(PointPeer& peer, Request& request, Arrival& arrival) {
   } else {
     --peer.announcements;
     request.message = arrival.frame.message;
-    drop(arrival);
+    matching_.drop(arrival);
     peer.matched.push(request);
     return activate(peer);
   }
-  drop(arrival);
+  matching_.drop(arrival);
   end(request);
-}
-
-void Point::drop(Arrival& arrival) noexcept {
-  if (arrival.block != nullptr) blocks_.give(*arrival.block);
-  arrivals_.give(arrival);
 }
 
 void Point::consumed(PointPeer& peer, std::uint64_t bytes) {
@@ -175,7 +154,7 @@ void Point::consumed(PointPeer& peer, std::uint64_t bytes) {
 
 void Point::send_to_self(PointPeer& peer, Request& request) {
   const PointFrame frame = frame_of(request);
-  if (Request* const receiver = take_receive(peer, request.key)) {
+  if (Request* const receiver = matching_.take(peer, request.key)) {
     if (!agree(peer, *receiver, frame)) return;
     if (request.staging != nullptr || receiver->staging != nullptr)
       return copy_to_self(peer, request, *receiver);
@@ -183,7 +162,7 @@ void Point::send_to_self(PointPeer& peer, Request& request) {
     end(*receiver);
     return end(request);
   }
-  Arrival& arrival = keep(peer, frame);
+  Arrival& arrival = matching_.keep(peer, frame);
   const std::uint64_t cost = message_cost + request.bytes;
   if (request.bytes > transports::eager_bytes || request.staging != nullptr ||
       peer.cost_sent + cost - peer.cost_returned > point_credit) {
@@ -193,7 +172,7 @@ void Point::send_to_self(PointPeer& peer, Request& request) {
     return;
   }
   peer.cost_sent += cost;
-  if (request.bytes > inline_bytes) arrival.block = blocks_.take(request.bytes);
+  if (request.bytes > inline_bytes) matching_.give_memory(arrival, request.bytes);
   std::byte* const to =
       arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
   base::copy_bytes(to, request.data, request.bytes);
@@ -204,8 +183,7 @@ void Point::send_to_self(PointPeer& peer, Request& request) {
 void Point::clear() noexcept {
   losses_.begin_check();
   active_.clear();
-  any_ = {};
-  any_posted_ = 0;
+  matching_.clear();
   waiting_for_slot_ = {};
   copying_ = {};
   for (const auto& p : peers_) {

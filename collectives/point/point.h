@@ -25,6 +25,7 @@
 #include "collectives/operation/losses.h"
 #include "collectives/operation/owner.h"
 #include "collectives/point/call.h"
+#include "collectives/point/matching.h"
 #include "collectives/point/message_operation.h"
 #include "collectives/point/parts.h"
 #include "collectives/point/staging.h"
@@ -87,19 +88,11 @@ class Point final : public operation::LinkOwner {
   void moved(const Request& request) noexcept;
   void end(Request& request);
   void begin(PointPeer& peer, Request& request, base::TimePoint now);
-  void post(PointPeer& peer, Request& request);
+  void post_any(Request& request, base::TimePoint now);
   void send_to_self(PointPeer& peer, Request& request);
-  Arrival& keep(PointPeer& peer, const PointFrame& frame);
   void take(PointPeer& peer, Request& request, Arrival& arrival);
-  void drop(Arrival& arrival) noexcept;
   void consumed(PointPeer& peer, std::uint64_t bytes);
   bool agree(const PointPeer& peer, const Request& request, const PointFrame& frame);
-
-  void post_any(Request& request, base::TimePoint now);
-  void found(PointPeer& peer, Request& request) noexcept;
-  Request* find_receive(PointPeer& peer, const PointKey& key) noexcept;
-  Request* take_receive(PointPeer& peer, const PointKey& key) noexcept;
-  void check_any(base::TimePoint now);
 
   bool send_to_active();
   bool send_ready(PointPeer& peer);
@@ -139,25 +132,18 @@ class Point final : public operation::LinkOwner {
   bool check_content(const PointPeer& peer);
 
   void check_peer(PointPeer& peer, base::TimePoint now);
+  void check_any(base::TimePoint now);
   std::string missing(const operation::Operation& operation) const;
-  std::string missing(const PointPeer& peer, const Request& request) const;
-  static std::string missing_copies(const PointPeer& peer, const Request& request);
   std::string missing_from_any(const Request& request) const;
-  const Request* open_any(const operation::Operation& operation) const noexcept;
-  std::string tags_at_hand(const PointPeer& peer, std::string_view who) const;
 
   const Options options_;
   operation::LaneCalls& calls_;
   operation::OwnerHost& host_;
   std::vector<std::unique_ptr<PointPeer>> peers_;  // made when first used
   std::vector<PointPeer*> active_;
-  std::array<AnyBucket, point_buckets> any_;
-  std::size_t any_posted_ = 0;  // receives in all of any_
-  std::size_t gone_ = 0;        // peers
-  std::uint64_t turns_ = 0;
+  std::size_t gone_ = 0;  // peers
   Pool<Request> requests_;
-  Pool<Arrival> arrivals_;
-  Blocks blocks_;
+  Matching matching_;
   std::vector<Staging*> stagings_;        // those that have been used
   base::Fifo<Arrival> waiting_for_slot_;  // complete messages whose receive is staged
   base::Fifo<Request> copying_;           // messages to this rank itself

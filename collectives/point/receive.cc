@@ -27,7 +27,7 @@ std::optional<transports::Receive> Point::expected(transports::Link& link, std::
 bool Point::awaits_header(transports::Link& link) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
   if (place && (place->arriving || place->held)) return false;
-  return any_posted_ > 0 || (place && place->pending > 0);
+  return matching_.any_waits() || (place && place->pending > 0);
 }
 
 transports::Header Point::arrived(transports::Link& link, const transports::HeaderBytes& header) {
@@ -85,15 +85,15 @@ bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
   ++peer.messages_received;
   peer.cost_received += message_cost + bytes;
   const std::size_t follow = bytes > inline_bytes ? bytes : 0;
-  peer.request = take_receive(peer, frame.key);
+  peer.request = matching_.take(peer, frame.key);
   if (peer.request != nullptr) {
     if (!agree(peer, *peer.request, frame)) return false;
     peer.receive = place_for(peer, *peer.request, bytes);
     if (follow == 0) peer.receive = {};
     return true;
   }
-  Arrival& arrival = keep(peer, frame);
-  if (follow != 0) arrival.block = blocks_.take(follow);
+  Arrival& arrival = matching_.keep(peer, frame);
+  if (follow != 0) matching_.give_memory(arrival, follow);
   peer.receive = {follow != 0 ? arrival.block->memory.get() : nullptr, follow};
   peer.arrival = &arrival;
   return true;
@@ -103,7 +103,7 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
   if (frame.message != peer.messages_received + 1)
     return corrupt(peer, "a message came out of order");
   ++peer.messages_received;
-  if (Request* const request = take_receive(peer, frame.key)) {
+  if (Request* const request = matching_.take(peer, frame.key)) {
     if (!agree(peer, *request, frame)) return false;
     request->message = frame.message;
     peer.matched.push(*request);
@@ -112,7 +112,7 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
   }
   if (peer.announcements >= most_announced) return corrupt(peer, "it announces too many messages");
   ++peer.announcements;
-  keep(peer, frame).announced = true;
+  matching_.keep(peer, frame).announced = true;
   return true;
 }
 

@@ -60,7 +60,7 @@ void Point::load_waiting(const PointPeer& peer) {
 // The receive that the frame of the peer belongs to; null where there is none yet.
 Request* Point::receive_of_frame(PointPeer& peer) noexcept {
   const PointFrame& frame = peer.frame;
-  if (frame.kind == PointKind::message) return find_receive(peer, frame.key);
+  if (frame.kind == PointKind::message) return matching_.find(peer, frame.key);
   if (frame.kind != PointKind::piece) return nullptr;
   return peer.granted.find([&](const Request& p) { return p.message == frame.message; });
 }
@@ -117,8 +117,8 @@ bool Point::deliver_waiting() {
     base::copy_bytes(slot.memory, bytes_of(*arrival), request.bytes);
     request.staging->store(request, slot, 0, request.bytes);
     --request.copies;
-    consumed(peer(arrival->peer), request.bytes);
-    drop(*arrival);
+    consumed(*arrival->peer, request.bytes);
+    matching_.drop(*arrival);
     moved = true;
   }
   return moved;
