@@ -36,6 +36,9 @@ ROOMS = {
 }
 # Functions of lib for rooms above it: programs do not see them.
 INNER = ("grad", "bn"), "lib/inner.h"
+# Rooms in which nobody needs to know of GPUs, and the files of theirs that speak of them.
+WITHOUT_GPUS = {f"collectives/{room}" for room in ("operation", "lanes", "direct", "point", "engine")}
+DOOR_TO_GPUS = {"collectives/operation/device_memory.h", "collectives/operation/device_memory.cc", "collectives/operation/watch.cc"}
 # Rooms of transports that several transports share.
 SHARED_TRANSPORTS = {"connect", "host"}
 EVERYTHING = ["tests", "bench"]
@@ -197,6 +200,14 @@ def check_comments(path, lines):
             yield f'{path}:{number}: a comment begins with "{match.group(1)}"; say what it is about'
 
 
+def check_gpus(path, lines):
+    """A reader of the way over the processor meets no GPU: DeviceMemory is the one door to them."""
+    if path.rpartition("/")[0] in WITHOUT_GPUS and path not in DOOR_TO_GPUS:
+        for number, line in enumerate(lines, 1):
+            if "gpu" in line.lower() and not INCLUDE.match(line):
+                yield f"{path}:{number}: speaks of GPUs; they are the affair of collectives/gpu, behind operation/device_memory.h"
+
+
 def check_namespaces(path, text):
     """A room defines names in its own namespace, and in rondo only what public headers declare."""
     room = room_of(path)
@@ -242,6 +253,7 @@ def check_tree(root):
             continue
         problems += check_includes(name, lines, folders)
         problems += check_comments(name, lines)
+        problems += check_gpus(name, lines)
         if folder_of(name) == "tests":
             test_texts.append((name, "\n".join(lines)))
         elif folder_of(name) not in EVERYTHING:

@@ -66,6 +66,13 @@ class LayersTest(unittest.TestCase):
         for lines in (["// Says", "// What follows is the second line."], ["int whatever;  // Often"]):
             self.assertEqual(list(layers.check_comments("x.h", lines)), [])
 
+    def test_gpus(self):
+        lines = ["#pragma once", "// Waits for a GPU."]
+        self.assertEqual(list(layers.check_gpus("collectives/gpu/x.h", lines)), [])
+        self.assertEqual(list(layers.check_gpus("collectives/operation/device_memory.h", lines)), [])
+        self.assertEqual(next(layers.check_gpus("collectives/point/x.h", lines)),
+                         "collectives/point/x.h:2: speaks of GPUs; they are the affair of collectives/gpu, behind operation/device_memory.h")
+
     def test_namespaces(self):
         def inside(name):
             return f"namespace {name} {{\nstruct Frame {{}};\n}}"
