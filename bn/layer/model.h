@@ -30,7 +30,7 @@ struct Model {
   ~Model();
 
   void orphan() noexcept;  // the communicator ends
-  // What the host has seen later of the sums of a forward pass on a GPU.
+  // The sums of a forward pass on a GPU, which the host sees later.
   void take_report(double count_of_all, bool far) noexcept;
   // Takes over momentum, threads and deadline. Throws Error(invalid_argument); then nothing
   // changes.

@@ -152,7 +152,7 @@ struct RONDO_API OpOptions {
   // or from 1.18e-38 to 3.4e38 in magnitude. 0 times infinity is NaN. With `scale` and mean the
   // result is scale * (sum of the products) / ranks.
   std::optional<double> input_scale{};
-  std::string_view tag{};       // appears in messages and traces; the first 31 bytes are kept
+  std::string_view tag{};  // appears in messages and traces; the first 31 bytes are kept
   // Nobody will wait for the operation soon: the background thread begins to drive it at once,
   // which costs a system call in the start. Otherwise it looks after a millisecond or later, unless
   // a thread waits for any operation. May differ between ranks.
