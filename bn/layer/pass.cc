@@ -10,26 +10,23 @@ namespace layer {
 
 std::unique_ptr<PassRecord> PassPool::take() {
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    free_.reserve(made_ + 1);
-    auto record = std::make_unique<PassRecord>();
-    ++made_;
-    return record;
-  }
-  std::unique_ptr<PassRecord> record = std::move(free_.back());
-  free_.pop_back();
+  if (free_ == nullptr) return std::make_unique<PassRecord>();
+  std::unique_ptr<PassRecord> record = std::move(free_);
+  free_ = std::move(record->next);
   return record;
 }
 
 void PassPool::give(std::unique_ptr<PassRecord> record) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!closed_) free_.push_back(std::move(record));
+  if (closed_) return;
+  record->next = std::move(free_);
+  free_ = std::move(record);
 }
 
 void PassPool::close() noexcept {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  free_.clear();
+  while (free_ != nullptr) free_ = std::move(free_->next);  // not one destructor inside the other
 }
 
 bool PassPool::closed() const noexcept {

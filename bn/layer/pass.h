@@ -7,7 +7,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <rondo/batch_norm.h>
 
@@ -23,6 +22,7 @@ struct PassRecord {
   bool in_place = false;                 // y lay over x
   std::uint64_t x_fingerprint = 0;       // on the processor
   std::unique_ptr<RecordMemory> memory;  // from the first use on
+  std::unique_ptr<PassRecord> next;      // in a pool
 };
 
 // The records of one layer that no pass holds. Thread-safe: its mutex protects the list.
@@ -40,8 +40,7 @@ class PassPool {
  private:
   const std::string title_;
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<PassRecord>> free_;  // has room for all records
-  std::size_t made_ = 0;
+  std::unique_ptr<PassRecord> free_;
   bool closed_ = false;
 };
 
