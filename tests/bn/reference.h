@@ -121,6 +121,29 @@ struct PlainSums {
   std::vector<long double> sums, scales;
 };
 
+template <class T>
+T read_as(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// Returns an element of f64, f32, f16 or bf16.
+inline double decoded(DType type, const void* from) {
+  if (type == DType::f64) return read_as<double>(from);
+  if (type == DType::f32) return static_cast<double>(read_as<float>(from));
+  const auto bits = read_as<std::uint16_t>(from);
+  if (type == DType::bf16) {
+    const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
+    return static_cast<double>(read_as<float>(&wide));
+  }
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  if (exponent == 31) return fraction != 0 ? NAN : bits >> 15 != 0 ? -INFINITY : INFINITY;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return bits >> 15 != 0 ? -magnitude : magnitude;
+}
+
 // A tensor as a rank holds it: some samples of a batch, in a layout and type.
 class Tensor {
  public:
@@ -148,7 +171,7 @@ class Tensor {
   // Copies the tensor into the batch, from sample `first` on.
   void unpack(Batch& batch, std::size_t first) const {
     for_each([&](std::size_t n, std::size_t c, std::size_t s, std::size_t place) {
-      batch.values[batch.at(first + n, c, s)] = element(place);
+      batch.values[batch.at(first + n, c, s)] = decoded(type_, &bytes_[place * size_of(type_)]);
     });
   }
   const std::vector<unsigned char>& bytes() const noexcept { return bytes_; }
@@ -164,27 +187,6 @@ class Tensor {
                    layout_ == TensorLayout::nchw ? shape_.at(n, c, s)
                                                  : (n * shape_.spatial + s) * shape_.channels + c);
   }
-  double element(std::size_t place) const {
-    const unsigned char* from = &bytes_[place * size_of(type_)];
-    if (type_ == DType::f64) return read<double>(from);
-    if (type_ == DType::f32) return static_cast<double>(read<float>(from));
-    const auto bits = read<std::uint16_t>(from);
-    if (type_ == DType::bf16) {
-      const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
-      return static_cast<double>(read<float>(&wide));
-    }
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const double magnitude =
-        exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-    return bits >> 15 != 0 ? -magnitude : magnitude;
-  }
-  template <class T>
-  static T read(const void* from) {
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-
   DType type_;
   TensorLayout layout_;
   Batch shape_;

@@ -8,18 +8,13 @@
 namespace rondo::layer {
 namespace {
 
-template <class T>
-void read_elements(const void* from, std::size_t stride, std::size_t count, double* out) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = widen(static_cast<const T*>(from)[i * stride]);
-}
-
 template <class Machine, class T, bool backward>
 constexpr Loops loops_for{Sums<Machine, T, backward>::run, Sums<Machine, T, backward>::rows,
                           Maps<Machine, T, backward>::run, Maps<Machine, T, backward>::rows};
 
 template <class Machine, class T>
 constexpr Kernels kernels_for{loops_for<Machine, T, false>, loops_for<Machine, T, true>,
-                              read_elements<T>, Machine::fence};
+                              Machine::fence};
 
 template <class Machine>
 const Kernels& pick(DType type) noexcept {

@@ -89,17 +89,13 @@ struct Short {
   }
 };
 
-template <class Machine, class T>
+template <class Machine, class T, bool short_floats = sizeof(T) == 2>
 struct StepOf {
   using type = Wide<Machine, T>;
 };
-template <class Machine>
-struct StepOf<Machine, Half> {
-  using type = Short<Machine, Half>;
-};
-template <class Machine>
-struct StepOf<Machine, Brain> {
-  using type = Short<Machine, Brain>;
+template <class Machine, class T>
+struct StepOf<Machine, T, true> {
+  using type = Short<Machine, T>;
 };
 
 template <class Machine, class T, bool backward>

@@ -44,8 +44,6 @@ struct Loops {
 
 struct Kernels {
   Loops forward, backward;
-  // out[i] = element i * stride.
-  void (*elements)(const void* x, std::size_t stride, std::size_t count, double* out);
   void (*fence)();  // after streamed outputs, on the same thread
 };
 
