@@ -11,7 +11,10 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace rondo::base {
 
@@ -24,6 +27,17 @@ std::string describe_errno(int number);
 std::string_view trim(std::string_view text) noexcept;
 // "a,b,": a and b. A separator at the end adds no part, others may be empty.
 std::vector<std::string_view> split(std::string_view text, char separator);
+// Writes the items one after the other, as fmt does, with the separator between them.
+template <class Items>
+std::string join(const Items& items, std::string_view separator) {
+  std::string text;
+  bool first = true;
+  for (const auto& item : items) {
+    if (!std::exchange(first, false)) text += separator;
+    text += fmt::format("{}", item);
+  }
+  return text;
+}
 // Returns the first `most` bytes, or less: a character of UTF-8 is not cut.
 std::string_view first_bytes(std::string_view text, std::size_t most) noexcept;
 // Makes text from outside fit for a line on a terminal: control characters, and bytes that are not

@@ -37,7 +37,7 @@ void Routes::connect(std::span<const Record> records, std::uint64_t job) {
   drop_idle();
   std::set<std::string> names;
   for (const auto& transport : transports_) names.emplace(transport->name());
-  name_ = fmt::format("{}", fmt::join(names, "+"));
+  name_ = base::join(names, "+");
   for (const auto& transport : transports_) {
     std::vector<transports::Blob> addresses;
     for (const Record& record : records) {

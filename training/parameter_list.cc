@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/parameter_list.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -59,7 +59,7 @@ std::optional<std::vector<Parameter>> decode_list(std::span<const std::byte> byt
 }
 
 std::string describe(const Parameter& parameter) {
-  return fmt::format("{} [{}]", name_of(parameter.type), fmt::join(parameter.shape, ", "));
+  return fmt::format("{} [{}]", name_of(parameter.type), base::join(parameter.shape, ", "));
 }
 
 Difference first_difference(std::span<const Parameter> theirs, std::span<const Parameter> mine) {

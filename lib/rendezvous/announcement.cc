@@ -39,7 +39,7 @@ bool take_field(std::string_view& text, std::string_view name, std::string_view&
 std::string write_announcement(const Announcement& announcement) {
   return fmt::format("{}job={:016x} host={} process={} at={}\n", magic, announcement.job,
                      announcement.host, announcement.process,
-                     fmt::join(announcement.addresses, ","));
+                     base::join(announcement.addresses, ","));
 }
 
 std::optional<Announcement> parse_announcement(std::string_view text) {
