@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks compare their models. One all_reduce of 24 bytes tells them whether the models differ. If
-// they do, every rank gets each list that some ranks have, and all find the same differences. So
-// the traffic grows with the lists that differ, which are few, but not with list times ranks.
+// they do, every rank gets each list that some ranks have, at most most_lists, and all find the
+// same differences. So the traffic grows with the lists that differ, but not with list times ranks.
 #include "training/parameter_check.h"
 
 #include <fmt/format.h>
@@ -27,6 +27,9 @@ namespace rondo::training {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+
+// Lists that ranks compare, one broadcast each. Where names contain the rank, all lists differ.
+constexpr std::size_t most_lists = 16;
 
 // Ranks that have the same bytes.
 struct Group {
@@ -121,6 +124,8 @@ std::vector<Parameter> list_of(Communicator& communicator, const Group& group, c
   std::vector<Group> groups = groups_of(communicator, own);
   std::ranges::stable_sort(groups, std::ranges::greater(),
                            [](const Group& each) { return each.ranks.size(); });
+  const std::size_t left_out = groups.size() - std::min(groups.size(), most_lists);
+  groups.resize(groups.size() - left_out);
   const std::vector<Parameter> theirs = list_of(communicator, groups.front(), own);
   std::map<Difference, std::vector<int>> differences;  // the first of them has the lowest index
   for (const Group& group : std::span(groups).subspan(1)) {
@@ -136,6 +141,7 @@ std::vector<Parameter> list_of(Communicator& communicator, const Group& group, c
   for (const auto& [difference, ranks] : differences)
     if (difference.index == differences.begin()->first.index)
       message += (message.empty() ? "" : "; ") + describe(difference, ranks, others, theirs);
+  if (left_out != 0 && !message.empty()) message += fmt::format("; {} more lists differ", left_out);
   throw Error(Errc::mismatch, message.empty()
                                   ? "models differ between ranks, but no rank sent the difference"
                                   : message);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All broadcasts are started before the first is waited for: small tensors in packs, large ones
+// Up to most_pending broadcasts are under way: small tensors in packs, large ones and those on GPUs
 // from where they lie. A rank that fails in between aborts, because the others wait for it.
 #include <fmt/format.h>
 
@@ -30,6 +30,9 @@ std::size_t bytes_of(const Parameter& parameter) {
   return element_count(parameter) * size_of(parameter.type);
 }
 
+// To start an operation on a GPU takes time for each that is under way: it may use their memory.
+constexpr std::size_t most_pending = 128;
+
 // Buffers are borrowed until operations end, also when one of them fails.
 class PendingBroadcasts {
  public:
@@ -47,6 +50,7 @@ class PendingBroadcasts {
     }
   }
   void start(const Buffer& buffer, std::string_view tag) {
+    if (works_.size() >= most_pending) works_[works_.size() - most_pending].wait();
     works_.push_back(communicator_.broadcast(buffer, buffer, root_, {.tag = tag}));
   }
   void wait() {
