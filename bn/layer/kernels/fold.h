@@ -103,7 +103,7 @@ struct ChannelFold {
       offset = local.offset;
       m2 = local.m2;
       arguments.far(c) = again ? 1 : 0;
-      center = again ? next_center(arguments, c, about, local.offset) : about;
+      center = again ? next_center(arguments, c, about, local) : about;
     }
     if (arguments.section.data == nullptr) return;
     const statistics::Terms terms = statistics::terms_about(K, arguments.count, center, offset, m2);
@@ -111,16 +111,16 @@ struct ChannelFold {
   }
 
   // Where the sums are taken again: about the mean that they gave, or, if they were about a point
-  // that tells nothing of it, about the channel's first element.
+  // that tells nothing of it or squares overflowed, about the channel's first element.
   RONDO_HD static double next_center(const Arguments& arguments, std::uint64_t c, double about,
-                                     double offset) noexcept {
+                                     const statistics::LocalChannel& local) noexcept {
     using statistics::magnitude_of;
-    const double mean = about + offset;
+    const double mean = about + local.offset;
     const double first = AnyValues::read({const_cast<std::byte*>(arguments.x), arguments.type},
                                          c * arguments.stride);
-    const bool told =
-        statistics::is_finite(mean) && (magnitude_of(about) <= useless * magnitude_of(mean) ||
-                                        magnitude_of(about) <= useless * magnitude_of(first));
+    const bool told = statistics::is_finite(mean) && statistics::is_finite(local.m2) &&
+                      (magnitude_of(about) <= useless * magnitude_of(mean) ||
+                       magnitude_of(about) <= useless * magnitude_of(first));
     return center_of(arguments, told ? mean : first);
   }
 };
