@@ -43,8 +43,10 @@ void BulkOrder::release(const void* owner) noexcept {
 }
 
 void BulkOrder::check_owner(int rank, Collective operation, const void* owner) const {
-  if (owner == owner_here) return;
+  // Callbacks of the operation may run before it is waited for: they are not the owner's.
+  if (owner == std::exchange(owner_here, nullptr)) return;
   const std::lock_guard lock(mutex_);
+  if (owner_.load(std::memory_order_relaxed) != owner) return;  // released meanwhile, with who_
   throw Error(
       Errc::invalid_argument,
       fmt::format(

@@ -36,7 +36,7 @@ Attachment* attachment(const Communicator& communicator, const void* key);
 void reserve_bulk(Communicator& communicator, const void* owner, std::string_view who);
 void release_bulk(Communicator& communicator, const void* owner) noexcept;
 
-// While the object lives, the operations that its thread starts are the owner's.
+// While the object lives, the next bulk operation that its thread starts is the owner's.
 class AsOwner {
  public:
   explicit AsOwner(const void* owner) noexcept;
