@@ -105,6 +105,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   std::optional<operation::Failure> failure;
   try {
     connect_all();
+    begin_metrics();
     if (joined_.control) failure = joined_.control->await_ready(place_.deadline);
   } catch (const std::exception& error) {
     if (!joined_.control) throw;
@@ -113,7 +114,6 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   // Either connect() returns on every rank, or it fails on every rank, with one cause.
   if (failure) throw Error(failure->code, failure->cause);
   if (relay_) relay_->begin(*engine_);
-  begin_metrics();
   if (!joined_.control) return;
   routes_.keep_room_for_links(options_.connections);
   warn_about_quota(hosts_.cores);
