@@ -157,7 +157,7 @@ class PythonStore final : public Store {
       failure_.emplace();
     }
     throw Error(Errc::rendezvous, std::string("the program's store ") + what + " '" +
-                                      std::string(key) + "': it returned -1");
+                                      std::string(key) + "': it raised an exception");
   }
 
   py::handle store_;

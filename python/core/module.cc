@@ -39,6 +39,10 @@ std::shared_ptr<Session> open(Communicator communicator) {
 namespace {
 
 void close(Session& session) {
+  if (session.holds_this_thread())
+    refuse(
+        "close: a handler of a signal cannot close the communicator while split() waits: raise an "
+        "exception there, and close afterwards");
   {
     const Unlocked unlocked;
     session.close("another thread closed the communicator");

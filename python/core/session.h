@@ -55,25 +55,40 @@ class Session {
   // As long as it lives the communicator stays as it is: open, or closed to the end.
   class Inside {
    public:
-    explicit Inside(Session& session) noexcept : session_(session) {
+    explicit Inside(Session& session) noexcept
+        : session_(session), outer_(std::exchange(here(), this)) {
       session_.inside_.fetch_add(1);
-      if (!session_.closing_.load()) return;
+      // A handler of a signal comes here from within split(): close() waits for that.
+      if (!session_.closing_.load() || session_.holds_this_thread(outer_)) return;
       leave();
       if (!session_.in_child()) session_.closed_.wait(false);
       session_.inside_.fetch_add(1);
     }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
-    ~Inside() { leave(); }
+    ~Inside() {
+      here() = outer_;
+      leave();
+    }
 
    private:
+    friend class Session;
+    // The innermost one of this thread.
+    static const Inside*& here() noexcept {
+      static thread_local const Inside* own = nullptr;
+      return own;
+    }
     void leave() noexcept {
       if (session_.inside_.fetch_sub(1) == 1 && session_.closing_.load())
         session_.inside_.notify_all();
     }
 
     Session& session_;
+    const Inside* const outer_;
   };
+
+  // Whether this thread is inside already: in a handler of a signal that came during split().
+  bool holds_this_thread() const noexcept { return holds_this_thread(Inside::here()); }
 
   // Returns function(communicator), which does not wait for operations. While close() runs, waits
   // for its end.
@@ -86,6 +101,9 @@ class Session {
   // As use(), for one thread at a time in each lane: operations start in one order.
   template <class Function>
   auto start(Lane lane, const Function& function) {
+    if (holds_this_thread())
+      throw Error(Errc::invalid_argument,
+                  "a handler of a signal cannot start an operation while split() waits");
     return use([&](Communicator& communicator) {
       std::unique_lock one(starting_[static_cast<std::size_t>(lane)], std::defer_lock);
       if (!in_child()) one.lock();
@@ -131,6 +149,11 @@ class Session {
   bool close(const char* abort = nullptr) noexcept;
 
  private:
+  bool holds_this_thread(const Inside* one) const noexcept {
+    while (one != nullptr && &one->session_ != this) one = one->outer_;
+    return one != nullptr;
+  }
+
   const Origin origin_{};
   const int rank_, size_;
   const std::string closed_text_;

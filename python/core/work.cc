@@ -21,8 +21,7 @@ std::vector<Pending>& kept() {
 }
 
 void keep(Pending pending) {
-  kept().push_back(std::move(pending));
-  settle_kept();
+  if (!pending.work.done()) kept().push_back(std::move(pending));
 }
 
 }  // namespace
@@ -77,6 +76,7 @@ bool Work::wait(std::optional<std::chrono::milliseconds> time) {
 }
 
 bool Work::done() {
+  if (!ended_ && session_->in_child()) return pending_.work.done();  // its parent drives it
   return look(steady_clock::now());
 }
 

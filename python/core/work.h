@@ -41,7 +41,9 @@ class Work {
         return start(communicator, pending_.buffers, call.options);
       });
       ended_ = false;
-      if (!call.wait || !drive(Session::TimePoint::max())) return;
+      if (!call.wait) return;
+      if (!drive(Session::TimePoint::max()))
+        throw Error(Errc::system, "the wait for an operation failed: it may still run");
     }
     end();
     check();
