@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <utility>
 
 #include "base/file_descriptor.h"
 
@@ -18,8 +17,6 @@ class Event {
  public:
   // Empty, and errno says why, if the system gives no descriptor.
   Event() noexcept : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-  // The event of a peer, which has sent its descriptor.
-  explicit Event(FileDescriptor descriptor) noexcept : descriptor_(std::move(descriptor)) {}
 
   explicit operator bool() const noexcept { return static_cast<bool>(descriptor_); }
   // Readable from set() until clear().

@@ -56,8 +56,8 @@ class Passes {
   // type. `save`: former contents of gradients that become zeros are saved, because they may have
   // to be restored; not with a wire type, which overwrites none. make_room_to_save() allocates for
   // them what it has not yet, as much as the gradients have without a wire type.
-  // With f16 on the wire a finite element that is too large is refused :
-  // in host memory by load(), on a GPU by complete() or begin_step() once the host knows of it.
+  // With f16 on the wire a finite element that is too large is refused: in host memory by load(),
+  // on a GPU by complete() or begin_step() once the host knows of it.
   void make_room_to_save();
   void load(std::size_t bucket, const LeftOut& left_out, double factor, bool save);
   // The stream that a bucket's collective comes after.

@@ -80,7 +80,7 @@ class HeldCalls final : public operation::OperationOwner {
   const std::span<const operation::LaneCalls, transports::link_lane_count> calls_;
   std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
   std::size_t held_ = 0;
-  bool freed_ = false;  // a call has ended since take() found none
+  bool freed_ = false;  // a call has ended, or a mark was reached, since take() found none
 };
 
 }  // namespace rondo::engine

@@ -2,9 +2,9 @@
 //
 // Starts calls: makes the operation, gives it its number, and hands it to the owner that runs it.
 //   - What can throw comes before the number. A call with a number is in LaneCalls until it ends.
-//   - A call in LaneCalls belongs to HeldCalls while an earlier one uses its memory, and then to
-//     the owner that runs it. It changes hands once, and collectives do so in the order of their
-//     numbers.
+//   - A call in LaneCalls belongs to HeldCalls while an earlier one uses its memory, a message also
+//     until its mark is reached, and then to the owner that runs it. It changes hands once, and
+//     collectives do so in the order of their numbers.
 //
 // Threads: thread-bound to whoever holds the engine's lock.
 #pragma once

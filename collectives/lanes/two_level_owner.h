@@ -18,7 +18,6 @@
 #pragma once
 
 #include <array>
-#include <string>
 #include <vector>
 
 #include "collectives/direct/direct.h"

@@ -22,9 +22,8 @@ namespace rondo::grad {
 // - A bucket's load comes after the ready events of its parameters: then gradients are complete.
 // - All loads of a step come after the stream of begin_step(), and after that of finish() where
 //   gradients become unused there: the program uses none that nobody calls ready() for.
-// - A copy to a view comes after the last use of gradients. Zeroing, norms and clipping
-// (in_order())
-//   also come after the ready events of their step.
+// - A copy to a view comes after the last use of gradients. Zeroing, norms and clipping, which are
+//   in_order(), also come after the ready events of their step.
 // - The bucket stream comes after zeroing and clipping: it finds their results.
 // - The stream of finish() comes after the last use, and after ready events that no load waits for:
 //   it finds the results, and may use what it has given.

@@ -284,10 +284,11 @@ class MemLink final : public transports::Link {
   // Each time: what the sink could not say before, it may know now.
   void grant_ahead() {
     if (stuck()) return;
-    for (std::size_t ahead = frames_.accepted() ? 1 : 0; ahead < in_.faults.grants; ++ahead) {
-      const std::uint64_t frame = frame_ + ahead;
-      const auto next = sink().expected(*this, ahead);
+    granted_ = std::max(granted_, frame_ + (frames_.accepted() ? 1 : 0));
+    for (std::uint64_t frame = granted_; frame < frame_ + in_.faults.grants; ++frame) {
+      const auto next = sink().expected(*this, static_cast<std::size_t>(frame - frame_));
       if (!next || next->destination == nullptr || next->bytes == 0) continue;
+      if (frame == granted_) ++granted_;
       const base::Locked lock(in_.mutex);
       if (!in_.closed && in_.grant_for(frame) == nullptr)
         in_.grants.push_back({frame, {next->destination, next->bytes}});
@@ -391,6 +392,7 @@ class MemLink final : public transports::Link {
   transports::Assembler frames_;
   std::size_t budget_ = 0;         // bytes that this progress() may still deliver
   std::uint64_t frame_ = 0;        // number of the frame being received
+  std::uint64_t granted_ = 0;      // the frames before it need no more grants
   std::uint64_t delay_drawn_ = 0;  // frames for which a delay has been drawn
   std::uint64_t delay_ = 0;        // progress calls for which the frame is not seen
   bool broken_promise_ = false;    // of the sink: a frame is not taken where it was granted

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds what the two ends of a link share, each with a thread of its own.
+// The two ends of a link share a pipe; each end has a thread of its own.
 #pragma once
 
 #include <algorithm>
@@ -140,7 +140,7 @@ struct MemRoute {
   bool closed RONDO_GUARDED_BY(mutex) = false;  // nothing more is granted
 };
 
-// Holds what the two ends of a link share.
+// Both directions, and how the link ended.
 struct MemPipe {
   enum State : int { open, closed, cut };
   static constexpr std::uint64_t not_cut = UINT64_MAX;

@@ -15,7 +15,7 @@ namespace rondo::tcp {
 namespace {
 
 // Up to this size a copy into one buffer costs less than a list of buffers for the kernel.
-constexpr std::size_t gathered_bytes = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
+constexpr std::size_t gathered_bytes = 4096 + piece_prefix_bytes + 2 * base::tag_bytes;
 // The time between two looks at the queues: at 1 Gbit/s half a piece. A look is one short system
 // call for each path.
 constexpr microseconds look_interval{250};

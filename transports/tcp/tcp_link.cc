@@ -152,8 +152,8 @@ bool TcpLink::judge_doubtful() {
   return true;
 }
 
-// The other paths stay open until the link is destroyed, because their end would reach the peer
-// before the cause does.
+// All sockets stay open until the link is destroyed: their end would reach the peer before the
+// cause does, and would look as if this rank had left.
 void TcpLink::interface_lost(std::string_view interface, std::string_view what) {
   if (!open()) return;
   const auto lost = std::ranges::find_if(
