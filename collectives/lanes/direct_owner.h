@@ -6,7 +6,6 @@
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
 
-
 #include "collectives/direct/direct.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/owner.h"

@@ -74,6 +74,17 @@ TEST_CASE("16-bit sums of f32 about a point from far away are taken again") {
   });
 }
 
+TEST_CASE("a constant whose squares overflow has no variance") {
+  run_on_processor(1, "constant", [](Communicator& c, int) {
+    SyncBatchNorm layer(c, 1, {.name = "bn", .type = DType::f64});
+    Numbers x(7, 1.1e170), y(7);  // their mean is off by one unit in the last place
+    layer.forward({x.data(), 7, 1}, {y.data(), 7, 1});
+    expect(
+        numbers(layer.statistics().mean)[0] == x[0] && numbers(layer.statistics().variance)[0] == 0,
+        fmt::format("{}", numbers(layer.statistics().variance)[0]));
+  });
+}
+
 TEST_CASE("squares that overflow about a far point are taken again") {
   run_on(Place::processor, 3, "overflow", [](Rank& rank) {
     SyncBatchNorm layer = rank.layer(past_channels, {.name = "bn", .type = DType::f64});

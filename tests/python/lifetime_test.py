@@ -277,8 +277,14 @@ def is_connected(descriptor):
 
 def interrupted_split(c):
     """Ctrl-C ends a split that another rank does not call, and so the communicator."""
+
+    def handler(*_):
+        for call in c.close, c.barrier:
+            raises(rondo.InvalidArgumentError, "a handler of a signal cannot", call)
+        raise KeyboardInterrupt
+
     if c.rank == 1:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, handler)
         alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         alarm.start()
         raises(KeyboardInterrupt, "", c.split, 0)
@@ -299,6 +305,7 @@ def forked(c):
         try:
             raises(rondo.UnsupportedError, "forked child", c.barrier)
             raises(rondo.UnsupportedError, "forked child", work.wait)
+            assert not work.done and work.error is None and work.source is None
             del work, dropped
             c.abort("nothing")
             c.close()

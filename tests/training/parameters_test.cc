@@ -12,6 +12,8 @@
 #include "training/parameter_list.h"
 
 namespace rondo::testing {
+using Catch::Matchers::Contains, Catch::Matchers::EndsWith;
+
 namespace {
 
 std::vector<Parameter> model() {
@@ -94,6 +96,15 @@ TEST_CASE("of several differences the first is named, with all ranks that have i
 TEST_CASE("many ranks are named in short") {
   CHECK(said(12, {{11, [](auto& list) { list[3].shape = {11}; }}}) ==
         "parameter 'fc.bias' is f32 [10] on ranks 0-10, but f32 [11] on rank 11");
+}
+
+TEST_CASE("of many lists some are compared") {
+  std::map<int, std::function<void(std::vector<Parameter>&)>> changes;
+  for (int rank = 1; rank < 18; ++rank)
+    changes[rank] = [rank](auto& list) { list[3].shape = {std::size_t(100 + rank)}; };
+  const std::string text = said(18, changes);
+  CHECK_THAT(text, Contains("but f32 [115] on rank 15"));
+  CHECK_THAT(text, !Contains("rank 16") && EndsWith("; 2 more lists differ"));
 }
 
 TEST_CASE("a list that is wrong in itself is refused on every rank") {
