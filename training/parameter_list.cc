@@ -81,11 +81,10 @@ std::string describe(const Difference& difference, const std::vector<int>& ranks
                      const std::vector<int>& others, std::span<const Parameter> theirs) {
   const auto& [index, kind, name, what] = difference;
   const std::string here = base::list_of_ranks(ranks), there = base::list_of_ranks(others);
-  const auto missing = [&](const std::string& having, const std::string& lacking) {
-    return fmt::format("parameter '{}' ({}) of {} is missing on {}", name, what, having, lacking);
-  };
-  if (kind == Difference::Kind::missing) return missing(there, here);
-  if (kind == Difference::Kind::extra) return missing(here, there);
+  const bool extra = kind == Difference::Kind::extra;
+  if (extra || kind == Difference::Kind::missing)
+    return fmt::format("parameter '{}' ({}) of {} is missing on {}", name, what,
+                       extra ? here : there, extra ? there : here);
   const Parameter& common = theirs[static_cast<std::size_t>(index)];
   if (kind == Difference::Kind::differs)
     return fmt::format("parameter '{}' is {} on {}, but {} on {}", name, describe(common), there,
