@@ -144,8 +144,8 @@ struct Transfer {
 // Threads: one thread at a time starts operations of one priority, so that their order is the same
 // on all ranks. Messages count as a third priority. Different threads may start different
 // priorities at once. describe(), algorithm(), local_ranks(), allocate(), register_memory(),
-// abort() and statistics() are thread-safe. In a forked child these and all
-// operations throw Error(unsupported), except local_ranks(), and abort() does nothing.
+// abort() and statistics() are thread-safe. In a forked child these and all operations throw
+// Error(unsupported), except local_ranks(), and abort() does nothing.
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Either it returns on every rank, or it throws on every rank, with one
@@ -329,7 +329,7 @@ class RONDO_API Communicator {
   // see abort().
   void abandon() noexcept;
 
-  // For Rondo's own rooms.
+  // Serves Rondo's own rooms (lib/inner.h), not programs.
   lib::CommunicatorState& state() const noexcept { return *state_; }
 
  private:

@@ -190,7 +190,7 @@ class RONDO_API GradientBuckets {
   // twice in a step; the latter ends the step on all ranks.
   //
   // On a GPU the gradient is complete once the stream has done what has been enqueued there: any
-  // stream, another one for each parameter if the program likes. It never waits for the GPU. A
+  // stream, another one for each parameter if the program likes. ready() never waits for the GPU. A
   // gradient that is given lies in memory of that GPU, at an address that is a multiple of the size
   // of its elements. It is copied on that stream: what is enqueued there afterwards may change it.
   void ready(std::size_t parameter, OnStream on = {});

@@ -119,8 +119,8 @@ RONDO_API SystemInfo gather_info(const Options& options);
 // Makes no context: no memory of a GPU is used, and an exclusive GPU stays free.
 RONDO_API GpuReport gather_gpus();
 
-// One rank of a communicator needs these from its process and host: the table of
-// docs/reference/limits.md.
+// Descriptors, threads, ports and memory that one rank of a communicator needs from its process and
+// host: the table of docs/reference/limits.md.
 struct NeedsInfo {
   std::size_t descriptors_to_connect = 0;  // at most, before connect() returns
   std::size_t descriptors_idle = 0;        // after connect(), until something is sent over tcp

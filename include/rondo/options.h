@@ -83,7 +83,7 @@ struct RONDO_API Options {
   // says, else the ranks of this communicator on this host. A smaller number than the last does not
   // count. If ranks of a host differ, the largest number counts.
   int ranks_on_host = 0;
-  // The job secret protects this on connections between hosts: "headers" (control messages and
+  // Protection by the job secret on connections between hosts: "headers" (control messages and
   // frame headers) or "payload" (payloads as well). If ranks differ, payload. Nothing is encrypted:
   // docs/reference/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
