@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says where the bytes lie that the ranks of a lane exchange, and moves those in host memory, which
-// have landed when a function returns. A direct::Mover moves what the processor does not reach.
+// An Exchange knows where the bytes of a lane's direct operations lie: inputs, outputs and slots of
+// all ranks. It moves bytes in host memory; they have landed when the function returns. A
+// direct::Mover moves bytes that the processor does not reach.
 //
-// Threads: thread-bound to whoever holds the engine's lock.
+// Threads: thread-bound to whoever holds the engine's lock. What allocates throws std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -22,8 +23,8 @@
 
 namespace rondo::direct {
 
-// A call as computed from its signature and the counts of its blocks, kept for the next one like
-// it.
+// The shape and the kernels of a call. They follow from its signature and the counts of its blocks,
+// and are kept for the next call like it.
 struct Form {
   bool serves(const operation::DirectOperation& operation) const noexcept;
   // Bytes of a rank's input that others may read.
@@ -40,7 +41,7 @@ struct Form {
     return (roles.scatters() ? part.block : part.buffer) * element;
   }
 
-  std::uint64_t turn = 0;  // of the operation for which it was asked last
+  std::uint64_t turn = 0;  // of the operation that used it last
   bool lasts = false;      // it is the same for all operations of this signature
   schedules::Signature signature, posted;
   std::uint64_t hash = 0;  // of the posted signature
@@ -55,7 +56,7 @@ struct Form {
   kernels::PairReduction pair;              // used when sums are rounded after every source
 };
 
-// Returns what a chunk of the call takes of a slot of that size, in general at least so much.
+// Returns how many bytes of a slot one chunk of the call takes: `least` or more where they fit.
 std::size_t slot_chunk_bytes(const schedules::Signature& signature, std::size_t slot_bytes,
                              std::size_t least) noexcept;
 
@@ -76,7 +77,7 @@ class Exchange {
   // A chunk takes so many bytes of a slot, or of a buffer that is used where it lies.
   void set_chunk(std::size_t bytes);
 
-  // Where the other ranks' memory is, by rank, as far as this call uses it. DirectLane writes it.
+  // The other ranks' buffers, by rank, as far as this call uses them. DirectLane writes these.
   std::vector<const std::byte*> ins;
   std::vector<std::byte*> outs;
   // Every rank's slots in device memory, of so many bytes each; 0: slots are in host memory.
@@ -95,7 +96,7 @@ class Exchange {
     return operation_->out + form_->out_offset(part);
   }
   std::byte* slot(std::size_t rank, std::uint64_t chunk, const DirectPart& part) const noexcept;
-  // Where a peer's input can be read.
+  // The place where a peer's input can be read.
   const std::byte* given(std::size_t peer, std::uint64_t chunk,
                          const DirectPart& part) const noexcept;
   // Bytes to copy, such as a block of a peer's input or result.
@@ -107,18 +108,18 @@ class Exchange {
   // This rank's share of a chunk from one peer.
   Taken taken(std::size_t peer, std::uint64_t chunk) const noexcept;
 
-  // Writes the value of the operation for its post. packed: where it lies without gaps, if that is
-  // not in the buffer itself.
+  // Writes the value of the operation for its post. packed: a copy of the value without gaps, or
+  // null: the value is in the buffer.
   void post_value(std::byte* to, const std::byte* packed) const noexcept;
-  // Makes the result of a value of that number.
+  // Makes the result from all ranks' values with this number.
   void finish_value(std::uint64_t number, std::byte* out);
   void copy_in(std::uint64_t chunk);
   void combine(std::uint64_t chunk);
   void copy_out(std::uint64_t chunk);
 
-  // Reads from the posts what each rank's input is multiplied by: seldom by anything but 1.
+  // Reads from the posts the factors of all ranks' inputs, which are seldom other than 1.
   void read_input_scales(std::uint64_t sequence) noexcept;
-  // Empty: none of them is anything but 1.
+  // Empty: all factors are 1.
   std::span<const double> input_scales() const noexcept {
     return scales_inputs_ ? std::span<const double>(input_scales_) : std::span<const double>();
   }

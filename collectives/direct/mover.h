@@ -28,13 +28,13 @@ class Mover : public operation::DeviceMemory {
     std::size_t bytes() const noexcept { return direct_slots * slot_bytes; }
   };
 
-  // Where the others find memory of this device.
+  // The windows that show memory of this device to the others.
   virtual transports::Windows& windows() noexcept = 0;
   // Whether it can use memory of the others where it lies, and combine there if this reduces.
   virtual bool works_in_windows(bool reduces) const noexcept = 0;
   // A peer's memory as this device reaches it: see Windows::map().
   virtual std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) = 0;
-  // Where the others find the slots, if each of them has mapped them; otherwise nowhere.
+  // The place where the others find the slots, if each of them has mapped them; otherwise nowhere.
   virtual transports::WindowPlace place_of_slots() const noexcept = 0;
   virtual Slots slots() const noexcept = 0;
   // A call has gone through the host for want of slots.
@@ -61,8 +61,8 @@ class Mover : public operation::DeviceMemory {
   virtual void copy_out(Exchange& first, std::uint64_t chunk) = 0;
   virtual bool landed(Exchange& first, Counter kind, std::uint64_t chunk) = 0;
 
-  // As awaited(), if it has started something for the first operation and not finished it; else
-  // empty. posted: that operation is; else its value may be under way.
+  // Names work that was started for the first operation and has not ended, in the words of
+  // awaited(); else empty. posted: whether that operation is posted; else its value may be loading.
   virtual std::string awaited_work(bool posted) const = 0;
 };
 

@@ -23,11 +23,10 @@
 //   leave      A rank leaves when its own work is done. If any buffer was used where it lies, it
 //              waits until everybody has copied out the last chunk.
 //
-// A mover may only begin to move bytes, which land later: on a device, when it has done
-// the copy. A rank says what it has done when it has seen that it landed, never before: a counter,
-// a post whose value had to be loaded, the end of a call. So whoever sees a flag finds the bytes.
-// The steps of one kind land in the order of their chunks. The rank starts the next ones meanwhile,
-// by the same rules.
+// On a device a step only begins to move bytes, which land later. A rank sets a flag when it has
+// seen that the bytes landed, never before: a counter, a post whose value had to be loaded, the end
+// of a call. So whoever sees a flag finds the bytes. The steps of one kind land in the order of
+// their chunks. The rank starts the next ones meanwhile, by the same rules.
 #pragma once
 
 #include <array>

@@ -80,10 +80,10 @@ class Engine final : private operation::OwnerHost, private Driven {
   const std::shared_ptr<operation::Waker>& waker() const noexcept { return waker_; }
   // Thread-safe. True when the operation has ended.
   bool wait(operation::Operation& operation, base::TimePoint until);
-  // Thread-safe. Waits until everything that comes before the end is enqueued on the device, and
-  // makes the stream wait for it; if the operation has ended, that is nothing. A direct operation
-  // has ended then. False when the time is over before. Throws Error(system) where the device
-  // refuses the stream.
+  // Thread-safe. Waits until the operation has ended, or everything that comes before its end is
+  // enqueued on the device; then makes the stream wait for that. A direct operation always ends
+  // first. False when neither happens before `until`. Throws Error(system) where the device refuses
+  // the stream.
   bool join(operation::Operation& operation, device::StreamHandle stream, base::TimePoint until);
   // Waits until `until` at most for the operations that a device finishes by itself. A stream that
   // joined them may already be past their end. No start or wait may be under way or follow.

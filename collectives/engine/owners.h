@@ -36,7 +36,7 @@ struct CollectiveOwners {
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
   std::optional<lanes::TwoLevelOwner> two_level;
 
-  // Null if such a call uses links only. Of those in device memory, the caller says which do.
+  // Null if such a call uses links only. device: says so for a call in device memory.
   lanes::TwoLevelOwner* inside(const schedules::Call& call,
                                const operation::DeviceInside& device) noexcept {
     const bool links_only = call.signature.on_device && !device.sums && !device.copies;

@@ -117,7 +117,7 @@ operation::Operation& Starter::start(const schedules::Call& call,
   return operation;
 }
 
-// Where there is a mark, it has hardly ever been reached yet.
+// A message in device memory is always held: its mark has hardly ever been reached yet.
 operation::Operation& Starter::start(const point::PointCall& call,
                                      const operation::DeviceCall* device) {
   if (verdict_.failure() != nullptr) device = nullptr;

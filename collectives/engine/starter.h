@@ -44,7 +44,7 @@ class Starter {
   // have ended already. After a failure of the communicator no owner runs it: it is only in
   // LaneCalls, and the caller ends it. Throws when there is no memory, and then the call has no
   // number.
-  // device: where the call's buffers are; null: in host memory. It wants no spares.
+  // device: where the call's buffers are; null: in host memory. Its memory wants no spares now.
   operation::Operation& start(const schedules::Call& call, const operation::DeviceCall* device);
   // Does the same for messages between two ranks.
   operation::Operation& start(const point::PointCall& call, const operation::DeviceCall* device);

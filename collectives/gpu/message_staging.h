@@ -48,6 +48,8 @@ class MessageSlots {
   Kind small_, large_;
 };
 
+// Stages messages in memory of one GPU, through slots of pinned host memory. Threads and failures:
+// as in device_memory.h.
 class MessageStaging final : public OnPort<point::Staging> {
  public:
   // gpu outlives the object.

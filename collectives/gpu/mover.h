@@ -4,10 +4,10 @@
 // its own, so a chunk is copied in while another one is combined.
 //
 // Where all buffers are in windows, a kernel reads the inputs and writes the outputs of all ranks.
-// What is not goes through slots in memory of the GPUs, where kernels combine too. If a rank has
-// none there, chunks go through slots in host memory, as they do where no GPU is: the GPU copies
-// between its buffers and pinned carriers, and this rank's processor between these and the slots,
-// and combines there.
+// Other buffers go through slots in memory of the GPUs, where kernels combine too. If a rank has no
+// slots there, chunks go through slots in host memory, as they do where no GPU is. The GPU then
+// copies between its buffers and pinned memory (carriers), and this rank's processor between
+// carriers and slots; the processor also combines.
 #pragma once
 
 #include <array>

@@ -4,7 +4,7 @@
 // of calls, and calls of the driver that wake this rank. OnPort makes a DeviceMemory of it.
 //
 // Marks are events of the callers' streams. A stream reaches its marks in order, so only the first
-// one of each is looked at and watched.
+// mark of each stream is looked at and watched.
 //
 // Threads: constructor, make_spares(), settle() and destructor may block; they run without the
 // engine's lock, the last two after the engine's end. The rest is as in device_memory.h.
@@ -93,7 +93,7 @@ class Port {
     static void wake(void* calls);
 
     const std::shared_ptr<operation::Waker> waker;
-    std::atomic<int> left{0};  // of wake()
+    std::atomic<int> left{0};  // calls of wake() that are still to come
   };
   // A stream of the program with marks. CUDA has one handle for the streams that threads have by
   // default.
@@ -104,7 +104,7 @@ class Port {
     int watcher = -1;                        // wakes the driver at the first one; negative: none
   };
 
-  // As the calling thread means the handle.
+  // The stream that the calling thread means by the handle.
   static Stream stream_of(device::StreamHandle handle) noexcept;
   std::vector<Stream>::iterator find(device::StreamHandle handle) noexcept;
   void add_event(device::Event event);

@@ -6,6 +6,8 @@
 // The staging memory has two halves, each with streams of its own. An operation uses one half until
 // it ends. So the first segments of an operation are loaded while the last ones of the operation
 // before are stored, and on its own GPU no operation waits for the caller's stream of another.
+//
+// Threads and failures: as in device_memory.h.
 #pragma once
 
 #include <array>

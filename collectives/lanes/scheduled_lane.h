@@ -39,7 +39,8 @@ class ScheduledLane final : public operation::LinkOwner {
   void begin(operation::ScheduledOperation& operation);
   // To be called after a call of this lane has begun: a held header may wait for it.
   void check_held();
-  // Before a number is taken for an operation that uses this staging, which outlives the lane.
+  // Makes advance() serve this staging, which outlives the lane. Call it before a number is taken
+  // for an operation that uses the staging.
   void add(Staging& staging);
 
   bool advance() override { return !running_.empty() && run(); }

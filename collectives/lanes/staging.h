@@ -6,8 +6,8 @@
 
 namespace rondo::lanes {
 
-// Carries the operations of one lane whose buffers are in one device memory. Copies their segments
-// to host memory before they open, and results back when their steps are done, while links and the
+// Stages the operations of one lane whose buffers are in one device memory. Copies each segment to
+// host memory before it opens, and its results back when its steps are done, while links and the
 // CPU work on other segments (Run::staged). TwoLevelOwner may take over one direction or both: it
 // writes sums to the staging memory of a segment, or copies from there what the links have brought,
 // and then calls Run::stored().

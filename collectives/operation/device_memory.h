@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one door to memory that the processor does not reach, which is that of a GPU. An operation
-// whose buffers lie there points to a DeviceMemory; one in host memory points to none, and needs
-// nothing of what follows. collectives/gpu implements it, and what each kind of operation wants
-// besides: lanes::Staging, direct::Mover, point::Staging.
+// The only interface to memory that the processor does not reach: that of a GPU. An operation whose
+// buffers lie there points to a DeviceMemory. One in host memory points to none, and needs nothing
+// of what follows. Each kind of operation extends the interface: lanes::Staging, direct::Mover,
+// point::Staging. collectives/gpu implements these.
 //
 // A call has a mark, a place on the caller's stream: what was enqueued there before the call comes
 // before its copies. A copy is enqueued only when this host has seen the mark reached. So a failure
-// leaves none behind that could begin late.
+// leaves no copy behind that could begin late.
 //
 // Threads: make_spares() runs without the engine's lock. The rest is thread-bound to whoever holds
 // it and does not block, except that await_copies() waits for a while.
@@ -45,8 +45,9 @@ class DeviceMemory {
   // "GPU 1"
   virtual std::string name() const = 0;
 
-  // A start takes what may take long to make from spares. If it wants any, make_spares() and then
-  // add_spares() come first. One thread at a time starts calls of a lane, so nobody takes them.
+  // set_mark() takes from spares what may take long to make. If this wants any, make_spares() and
+  // then add_spares() come before the start. One thread at a time starts calls of a lane, so no
+  // other start takes these spares.
   virtual bool wants_spares(Stream stream) noexcept = 0;
   virtual void make_spares() = 0;
   virtual void add_spares() = 0;
@@ -58,7 +59,7 @@ class DeviceMemory {
   virtual bool look() = 0;
   // "GPU 1, which has not yet done ...", unless the mark has been reached; else empty.
   virtual std::string awaited(const Mark& mark) const = 0;
-  // Makes the stream wait for the operation's last copy. Requires that it is enqueued().
+  // Makes the stream wait for the operation's last copy. Requires Operation::enqueued().
   virtual void join(const Operation&, Stream) {}
 
   // The driver is about to sleep: the device will wake it when a mark is reached or a copy has
@@ -91,9 +92,9 @@ struct DeviceCall {
 // of these is a look at an empty list.
 class DeviceMemories {
  public:
-  // Before a number is taken for an operation that uses the memory.
+  // Call it before a number is taken for an operation that uses the memory.
   void add(DeviceMemory& memory);
-  // The others do what DeviceMemory's functions of these names do, for all.
+  // The functions below call those of the same name of all device memories.
   bool look() {
     bool any = false;
     for (DeviceMemory* const memory : all_) any = memory->look() || any;
@@ -103,7 +104,7 @@ class DeviceMemories {
   void forget_all() noexcept {
     for (DeviceMemory* const memory : all_) memory->forget_all();
   }
-  // Says so where copies are still under way. rank: this one.
+  // Writes a line to the log where copies are still under way. rank: this one.
   void await_copies(int rank);
   std::size_t bytes() const noexcept;
 

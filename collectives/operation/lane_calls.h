@@ -66,7 +66,7 @@ class LaneCalls {
   // the call that this rank expects, or null. If a call under way has the number of theirs, the
   // text compares with that one.
   Failure disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs) const;
-  // Says of a call of this lane whose time is over: "not done within 2 s: rank 0 waits for data
+  // Describes a call of this lane whose time is over: "not done within 2 s: rank 0 waits for data
   // from rank 1, 2"
   std::string late_text(const Operation& operation) const;
 

@@ -97,7 +97,7 @@ class Operation {
   nanoseconds waited(base::TimePoint now) const noexcept {
     return timed ? now - (deadline - time_limit) : nanoseconds{};
   }
-  // Says what is awaited if the mark has not been reached; else empty.
+  // Names the work that is awaited if the mark has not been reached; else empty.
   std::string awaited_mark() const { return mark.reached ? std::string() : memory->awaited(mark); }
 
   OperationOwner* owner = nullptr;

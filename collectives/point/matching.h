@@ -27,8 +27,9 @@ class Matching {
   Request* take(PointPeer& peer, const PointKey& key) noexcept;
   // The receive that take() would take.
   Request* find(PointPeer& peer, const PointKey& key) const noexcept;
-  // Whether a receive from any rank waits, and that of an operation, or null.
+  // Whether a receive from any rank waits.
   bool any_waits() const noexcept { return any_waiting_ != 0; }
+  // The receive from any rank of this operation, if it waits; else null.
   const Request* any_of(const operation::Operation& operation) const noexcept;
 
   // Keeps a message, or its announcement, for the receive that will take it.
@@ -38,7 +39,7 @@ class Matching {
   void drop(Arrival& arrival) noexcept;
   std::size_t memory() const noexcept { return blocks_.held(); }
 
-  // Forgets all but what lies with the peers.
+  // Forgets its own lists; those in PointPeer stay.
   void clear() noexcept;
 
  private:

@@ -93,7 +93,7 @@ class Blocks {
   std::size_t held_ = 0;
 };
 
-// Host memory for a piece of a message whose memory is that of a device.
+// Host memory for a piece of a message whose buffer is in device memory.
 struct Slot {
   Slot* next = nullptr;  // of the same request, or free
   std::byte* memory = nullptr;

@@ -48,7 +48,8 @@ class Point final : public operation::LinkOwner {
   // From now on the operation's transfers are under way; some may end at once. Throws when there is
   // no memory to keep a message that this rank sends to itself.
   void begin(MessageOperation& operation, std::span<const PointTransfer> transfers);
-  // Before begin() of an operation that uses this staging, which outlives the object.
+  // Makes advance() serve this staging, which outlives the object. Call it before begin() of an
+  // operation that uses the staging.
   void add(Staging& staging);
   // `rank` has destroyed its communicator in order.
   void peer_left(int rank, base::TimePoint now);

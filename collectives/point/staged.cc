@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages whose memory at this rank is that of a device. A piece is loaded into a slot before it
-// is sent. It is received into a slot, and its receive ends when the device has stored it.
+// Messages whose buffer on this rank is in device memory. The sender loads a piece into a slot and
+// sends it from there. The receiver takes a piece into a slot; the receive ends when the device has
+// stored all pieces.
 #include <algorithm>
 
 #include "base/copy.h"

@@ -14,21 +14,21 @@ namespace rondo::point {
 // send waits for a receive of another rank that waits for a send.
 class Staging : public operation::DeviceMemory {
  public:
-  // Sends. The pieces of a request are loaded and sent in order. Loads this one, unless that was
-  // done before, no slot is free, or the peer has its share of them.
+  // Sends. The pieces of a request are loaded and sent in order. load() loads this piece, unless
+  // that was done before, no slot is free, or the peer has its share of the slots.
   virtual void load(Request& request, std::size_t offset, std::size_t bytes) = 0;
   // Does the same, but leaves slots for pieces that are needed sooner.
   virtual void load_ahead(Request& request, std::size_t offset, std::size_t bytes) = 0;
   // The piece in the slot has been sent. A link may take a later piece first.
   virtual void sent(Request& request, Slot& slot) noexcept = 0;
 
-  // Receives. Whether take_room() has a slot for so many bytes.
+  // Receives. has_room(): whether take_room() has a slot for so many bytes.
   virtual bool has_room(std::size_t bytes) const noexcept = 0;
   virtual Slot* take_room(std::size_t bytes) noexcept = 0;
   // Copies the slot to this place of the request, and frees it afterwards.
   virtual void store(Request& request, Slot& slot, std::size_t offset, std::size_t bytes) = 0;
-  // A message of this rank to itself, in this memory. Counts as a store of `to`. False: it cannot
-  // be done now.
+  // Copies a message of this rank to itself, both ends of which are in this memory. The copy counts
+  // as a store of `to`. False: it cannot be started now.
   virtual bool copy(const Request& from, Request& to) = 0;
 
   // Looks at the loads under way. True when one has ended.
