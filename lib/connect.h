@@ -30,7 +30,7 @@ Communicator connect_with(const Options& options, const TransportFactory& transp
 // Each communicator takes its own; those that are split from it share its devices.
 TransportFactory default_transports();
 
-// Calls to what one transport alone can do.
+// The functions below ask for what one transport alone can do.
 //
 // Makes a start() that waits for other ranks end with Error(rendezvous) and this text. Thread-safe.
 void interrupt_start(transports::Transport& transport, std::string_view why) noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a communicator keeps for Rondo's own rooms above it: see inner.h.
+// The parts of a communicator that serve Rondo's own rooms above it: see inner.h.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,9 @@
 
 namespace rondo::lib {
 
-// Guards the order of bulk operations on a communicator: everybody may start them, or only the
-// owner that has reserved their order. Thread-safe. A check takes no lock unless it fails.
+// Guards the order of bulk operations on a communicator: any caller may start them, or only the
+// owner that has reserved their order. Thread-safe. A check takes no lock while nobody has reserved
+// it, and none on the owner's behalf (AsOwner).
 class BulkOrder {
  public:
   // Throws Error(invalid_argument) if another owner has reserved the order. `who` must live until

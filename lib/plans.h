@@ -14,8 +14,8 @@
 
 namespace rondo::lib {
 
-// How calls of a communicator run: the costs of its links, which are the same on all ranks, and the
-// planner's choice for each size.
+// Decides how calls of a communicator run: it has the costs of the links, which are the same on all
+// ranks, and the planner's choice for each size.
 //
 // Threads: choose() is thread-safe; begin() and what comes before it are for the thread that
 // connects. Locks: mutex_ for what was chosen.
@@ -28,10 +28,11 @@ class Plans {
   // Before the ranks join, when the options are complete: on rank 0 finds the constants that need
   // not be measured. Throws Error for a file that cannot be used.
   void prepare();
-  // Makes all ranks use rank 0's constants, which may measure them now. Throws Error.
+  // Makes all ranks use rank 0's constants. All ranks may measure these now. Throws Error.
   void agree(const Record& rank_zero, const HostMap& hosts,
              const std::vector<transports::Transport*>& routes, control::Control& control);
-  // Says whether calls can be direct, and where they run ("tcp"), for the log.
+  // Ends the preparation. direct, direct_on_gpus: whether calls can be direct. transports: their
+  // names, for the log ("tcp").
   void begin(bool direct, bool direct_on_gpus, const std::string& transports);
 
   CostSource source() const noexcept { return source_; }
@@ -44,8 +45,8 @@ class Plans {
     return wanted() == schedules::Algorithm::two_level && topology_.hosts > 1;
   }
 
-  // staged: of a call whose buffers are on a GPU. Throws Error(invalid_argument) for what does not
-  // exist.
+  // Returns the plan of a call. staged: its buffers are on a GPU. Throws Error(invalid_argument)
+  // for an operation or type that does not exist, and for a count that no memory can hold.
   plan::Plan choose(Collective operation, std::size_t count, DType type, bool staged);
 
  private:

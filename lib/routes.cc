@@ -14,7 +14,7 @@ namespace rondo::lib {
 
 namespace {
 
-// Says why a transport that this rank allows does not reach `rank`.
+// Explains why a transport that this rank allows does not reach `rank`.
 std::string allowed_by(int rank, const Record& record) {
   std::string names;
   for (const auto& one : record.addresses) names += (names.empty() ? "" : ",") + one.first;

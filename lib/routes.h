@@ -36,7 +36,7 @@ class Routes {
   void connect(std::span<const Record> records, std::uint64_t job);
   // Ends a connect() that waits for other ranks.
   void interrupt(const std::string& cause);
-  // From now on links may open, of so many connections each.
+  // From now on links may open, of so many connections each: counts their descriptors.
   void keep_room_for_links(int connections);
 
   const TransportList& transports() const noexcept { return transports_; }
@@ -53,7 +53,8 @@ class Routes {
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) const;
   // Makes memory known to every transport.
   Registration register_memory(void* data, std::size_t bytes) const;
-  // Waits until the hosts of the receivers have what was sent. warns: of what they have not.
+  // Waits until the hosts of the receivers have what was sent. warns: writes a warning that names
+  // ranks which do not have it by then.
   void linger(bool warns, base::TimePoint until) const noexcept;
 
  private:

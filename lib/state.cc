@@ -26,8 +26,8 @@ namespace {
 // still matter then.
 constexpr milliseconds leaving_timeout{1000}, linger_time{1500}, linger_time_in_a_collective{200},
     usual_patience{10'000};
-// For a failure before the others know of it. Rank 0 answers at once. If it does not, this rank's
-// own control plane decides within two seconds.
+// fail_together() waits this long for the verdict. Rank 0 answers at once. If it does not, this
+// rank's own control plane decides within two seconds.
 constexpr milliseconds verdict_time{3'000};
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;

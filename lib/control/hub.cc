@@ -48,7 +48,7 @@ int weight(const wire::DeadlineMessage& deadline) {
   return deadline.deadline_ns == 0 ? 0 : deadline.warning ? 1 : 2;
 }
 
-// Its connections are those of ranks 1, 2, ...
+// The rank-0 part of an Endpoint: connection i is that of rank i + 1.
 class Hub {
  public:
   Hub(Answers& answers, std::vector<wire::Stream> streams, transports::Blob shared)

@@ -36,7 +36,7 @@ struct Case {
       if (test(standings[rank], static_cast<int>(rank))) found.push_back(static_cast<int>(rank));
     return found;
   }
-  // Those that have answered and stand so in the lane of the deadline.
+  // The ranks that have answered and whose status in the lane of the deadline passes the test.
   template <class Test>
   std::vector<int> answered(Test test) const {
     return ranks([&](const Standing& standing, int rank) {

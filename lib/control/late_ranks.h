@@ -24,7 +24,7 @@ struct Standing {
 std::optional<operation::Failure> find_disagreement(const wire::DeadlineMessage& deadline,
                                                     const std::vector<Standing>& standings);
 
-// Holds the same for the oldest operation of this lane that any rank is in.
+// Does so for the oldest operation of this lane that any rank is in.
 std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
                                                            const std::vector<Standing>& standings);
 

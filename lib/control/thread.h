@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the communicator's threads and the control thread give each other: commands, answers, and
-// events for the client.
+// Commands, answers and events that pass between the communicator's threads and the control thread.
 #pragma once
 
 #include <condition_variable>
