@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists what the engine asks of every transport. What only one of them can do is a function of its
-// room, which lib/transports.cc calls. A link is a reliable ordered pipe of frames to one
+// The contract between the engine and every transport. What only one transport can do is a function
+// of its room, which lib/transports.cc calls. A link is a reliable ordered pipe of frames to one
 // peer, in both directions; there is one for each peer and lane (link_lanes). Nothing on the data
 // path blocks: "no room" is a return value. One thread at a time drives a transport (start, link,
-// send, progress, prepare_sleep); address() and reach() may be called before that.
+// send, progress, prepare_sleep); identity() and reach() may be called before that.
 //
 // A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both
 // ends know: the sender says it, and the receiver's sink says what it expects next on that link. No

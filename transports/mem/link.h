@@ -98,8 +98,7 @@ class MemLink final : public transports::Link {
     break_off(std::make_error_code(clean ? std::errc{} : std::errc::connection_reset), what, clean);
     return true;
   }
-  // Whether progress() has something to do. Asked after the bell has been told that this rank lies
-  // down.
+  // Whether progress() has something to do. Asked after MemBell::lie_down().
   bool ready() const noexcept {
     if (broken_) return false;
     if (!is_open() && over()) return true;
@@ -281,7 +280,7 @@ class MemLink final : public transports::Link {
     if (frames_.head_complete()) show();
     return true;
   }
-  // Each time: what the sink could not say before, it may know now.
+  // Asks again for frames without a grant: the sink may know now what it could not say before.
   void grant_ahead() {
     if (stuck()) return;
     granted_ = std::max(granted_, frame_ + (frames_.accepted() ? 1 : 0));

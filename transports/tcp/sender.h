@@ -59,7 +59,7 @@ class Sender {
   struct Path {
     int socket = -1;
     bool room = true;
-    Outgoing* frame = nullptr;  // whose piece, or which whole, is under way here
+    Outgoing* frame = nullptr;  // a piece of it, or all of it, is under way here
     std::size_t index = 0, sent = 0;
     std::optional<base::FrameTag> tags;
     bool payload_tags = false;

@@ -47,6 +47,7 @@ class TcpLink final : public transports::Link {
                         std::span<const std::byte> payload) override;
 
   // The functions below are for the transport.
+  //
   // Takes a connection that has been set up. The caller watches the result for as long as the link
   // is open. Null: the link is broken, and the event keeps the socket.
   Path* attach(connect::Event& event);
@@ -65,7 +66,7 @@ class TcpLink final : public transports::Link {
   // over them. Drops what has come meanwhile. at_once: closes them in any case. Returns whether
   // they are closed.
   bool leave(bool at_once) noexcept;
-  // The reminder has come that the link asked connect::Connections::remind for. Nobody may have
+  // The reminder that the link asked of connect::Connections::remind has come. Nobody may have
   // driven the link since, so progress() first looks at what has come.
   void reminded() noexcept { reminder_due_ = true; }
   // An interface of this host is down. Ends the link if one of its connections runs over it.
