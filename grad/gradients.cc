@@ -201,7 +201,7 @@ void GradientBuckets::ready(std::size_t parameter, const void* gradient, OnStrea
 }
 
 // gradient: null: it lies in its view. Memory that may already be on its way must not be written
-// to, so a gradient that is taken is claimed first.
+// to, so a gradient is claimed before Passes takes it.
 void GradientBuckets::State::ready(std::size_t parameter, const void* gradient, void* stream) {
   const base::DefaultFloats floats;
   setup.check_index("ready", parameter);

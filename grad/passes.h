@@ -86,7 +86,7 @@ class Passes {
   bool settle(std::chrono::milliseconds time) noexcept { return !gpu_ || gpu_->settle(time); }
 
  private:
-  // Passes find this out.
+  // Results that passes leave for the host.
   struct Found {
     double squares;
     std::uint32_t overflow;  // with f16 on the wire 1 + the number of a parameter, or 0

@@ -26,7 +26,7 @@ class Guard {
   void bound(const char* what, const Buffer& buffer, bool exists) const;
 
  private:
-  // Refuses activations that have not the shape of those of which `whose` speaks: "the input has".
+  // The shape that activations must have. whose: the words for it in a refusal, "the input has".
   struct Shape {
     std::size_t samples, spatial;
     TensorLayout layout;

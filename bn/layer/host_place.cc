@@ -45,7 +45,7 @@ std::optional<DType> type_of_values(const ChannelArguments& arguments) noexcept 
   return type;
 }
 
-// Calls function.operator()<task>() for the one of the tasks that it is.
+// Calls function.operator()<task>() if `task` is one of `tasks`.
 template <ChannelTask... tasks, class Function>
 void with_task(ChannelTask task, Function function) {
   ((task == tasks ? function.template operator()<tasks>() : void()), ...);

@@ -51,8 +51,8 @@ std::chrono::milliseconds wait_time(std::chrono::milliseconds deadline) noexcept
 // for no report, and all ranks look at the same point of their order. Thread-bound.
 class LateCheck {
  public:
-  // layer: takes what the host sees of the sums of its forward pass; null for a backward pass.
-  // calls: before that collective.
+  // Notes the collective that has just been joined, for the next check(). layer: the layer of a
+  // forward pass, which gets the report; null for a backward pass. calls: those before it.
   void expect(GpuReport& report, const statistics::Position& position, Model* layer,
               const statistics::LocalCalls& calls);
   // Looks at the collective before this one. Throws Error(mismatch) on all ranks if they differed,

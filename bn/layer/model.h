@@ -64,7 +64,7 @@ struct Model {
   std::shared_ptr<const statistics::Identity> identity;  // another when options change
   BatchNormBuffers buffers;                              // the layer's own, unless bound elsewhere
   std::uint64_t batches = 0;                             // in the running statistics
-  // On a GPU: the pass that was not looked at yet is in `batches`.
+  // On a GPU: `batches` includes a pass that the host has not looked at yet.
   bool counted_unseen = false;
   int doubts = 1;  // on a GPU: passes to come whose sums the host looks at before their end
   std::uint64_t steps = 0;  // forward passes begun

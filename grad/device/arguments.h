@@ -26,7 +26,7 @@ enum class Operation : std::uint8_t {
   sum_blocks    // to (f64) = the sum of all sums of blocks
 };
 
-// The fate of some pieces. kernels.h lists the types that there are.
+// One operation on some pieces. kernels.h lists the pairs of types that there are.
 struct Pass {
   Operation operation = Operation::move;
   DType from = DType::u16, to = DType::u16;

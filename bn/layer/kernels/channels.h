@@ -18,7 +18,7 @@ template <class In>
 struct Channel {
   using Arguments = ChannelArguments;
 
-  // The elements of a channel over all ranks. The same for all channels: run() wants it.
+  // The elements of a channel over all ranks, an argument of run(): the same for all channels.
   RONDO_HD static Count count_of(const Arguments& arguments) noexcept {
     const double all = arguments.task == ChannelTask::backward ? arguments.count_in_record()
                        : arguments.section.data == nullptr     ? 1
