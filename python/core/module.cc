@@ -24,7 +24,7 @@
 
 namespace rondo::python {
 
-// The memory of its operations goes with it.
+// The memory of operations that nobody waits for goes with the session.
 std::shared_ptr<Session> open(Communicator communicator) {
   auto* const session = new Session(std::move(communicator), "the communicator is closed");
   return Opened<Session>::add({session, [](Session* last) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rondo._core has. rondo/_communicator.py and rondo/torch document it for users.
+// The parts of rondo._core. rondo/_communicator.py and rondo/torch document them for users.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace rondo::python {
 
-// Has a member of a group closed at the end of the process.
+// Makes a session of the communicator, which is closed at the end of the process at the latest.
 std::shared_ptr<Session> open(Communicator communicator);
 // Joins the other ranks. options: those of rondo.connect() that were given. Raises.
 std::shared_ptr<Session> connect(const py::dict& options);

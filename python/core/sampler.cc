@@ -15,7 +15,7 @@ namespace rondo::python {
 
 namespace {
 
-// At this position of the data set.
+// Makes a sampler that goes on in this epoch, after `taken` samples.
 std::unique_ptr<ShardedSampler> make(std::size_t samples, int rank, int size, bool shuffle,
                                      std::uint64_t seed, bool drop_last, bool uneven,
                                      std::uint64_t epoch, std::uint64_t taken) {

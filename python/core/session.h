@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both extensions of the package, rondo._core and rondo.torch._c, need around the life of a
-// communicator.
+// The life of a communicator in Python, for both extensions of the package: rondo._core and
+// rondo.torch._c.
 #pragma once
 
 #include <rondo/communicator.h>

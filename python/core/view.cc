@@ -28,7 +28,7 @@ std::string instead_of(py::handle object) {
   return "has no buffer: give a NumPy array, a bytearray, a memoryview or the like";
 }
 
-// Says why the object gave no view, after Python has.
+// Raises an error that explains why the object gave no view, in place of Python's error.
 [[noreturn]] void explain(py::handle object, const std::string& where, const std::string& name,
                           Access access) {
   PyErr_Clear();

@@ -83,7 +83,7 @@ class GroupSession {
   bool join(const rondo::Work& work, void* stream);
   // Throws the first error, when all have ended.
   void await_all(const std::vector<rondo::Work>& works);
-  // Says that nobody will wait soon.
+  // Nobody will wait soon.
   void leave(const std::vector<rondo::Work>& works);
 
   [[noreturn]] void fail(const std::string& message, std::error_code code = {}) const;
