@@ -10,8 +10,8 @@
 
 namespace rondo::base {
 
-// How many letters to insert, leave out, change or swap with a neighbour (Damerau's distance,
-// restricted form). Reentrant.
+// Counts the letters to insert, leave out, change or swap with a neighbour that turn a into b
+// (Damerau's distance, restricted form). Reentrant.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});

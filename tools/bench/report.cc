@@ -63,7 +63,7 @@ std::string latency_half(const Times& latency) {
                      short_number(latency.p50_us), short_number(latency.p99_us));
 }
 
-// Says what %ceil means for each kind of ceiling, and why a row may exceed it.
+// The meaning of %ceil for each kind of ceiling, and the reason why a row may exceed it.
 struct CeilingWords {
   std::string_view meaning, excess;
 };

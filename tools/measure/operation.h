@@ -74,7 +74,7 @@ constexpr std::string_view name_of(const Operation& operation) noexcept {
   return operation.traits().name;
 }
 
-// With what an operation is measured.
+// The arguments of a measured operation, apart from its buffers.
 struct Variant {
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What several tools do with lists of values.
+// Functions on lists of values that several tools share.
 #pragma once
 
 #include <algorithm>
