@@ -84,7 +84,7 @@ class MessageStaging final : public OnPort<point::Staging> {
     Copy pop() noexcept;
   };
 
-  // The slots for sends that a peer has: one that takes nothing must not stop the others.
+  // Bounds the slots for sends to one peer: a peer that takes nothing must not stop the others.
   static constexpr std::uint8_t most_small = 4, most_large = 2;
   struct Share {
     std::uint8_t small = 0, large = 0;

@@ -20,8 +20,8 @@ bool SegmentStaging::advance() {
   return moved;
 }
 
-// In the order of the starts, which is the same on all ranks: so operations never wait for each
-// other in a circle.
+// Grants halves in the order of the starts, which is the same on all ranks. So operations never
+// wait for each other in a circle.
 bool SegmentStaging::grant() {
   bool moved = false;
   for (Half& half : halves_) {
