@@ -64,19 +64,19 @@ class Compute {
   ChannelArguments arguments_with_buffers(ChannelTask task,
                                           const RecordMemory* record) const noexcept;
 
-  // The moments of x about the point, or about a better one.
+  // Takes the moments of x about the point, or about a better one.
   void take_moments(const Activations& x);
-  // again: the moments of before, about another point.
+  // Starts the collective of the moments. again: the ranks repeat it about another point.
   void send_moments(const PassRecord& pass, bool again);
   void look_at_sums(const PassRecord& pass);
   // Takes the sums over all ranks, and/or ends the pass with statistics and coefficients.
   void end_moments(ChannelTask task, const PassRecord& pass, double momentum);
-  // The sums of dy and dy * (x - mean). Returns how to fold them.
+  // Takes the sums of dy and dy * (x - mean). Returns how to fold them.
   ChannelArguments gradient_sums(const PassRecord& pass, const Activations& x, const void* dy);
-  // The gradients of this rank, and, if there is a section, the coefficients of dx.
+  // Computes the gradients of this rank and, if there is a section, the coefficients of dx.
   void end_gradients(const PassRecord& pass, const BatchNormGradients& gradients,
                      const Section& section);
-  // y or, where there is a dy, dx, with the coefficients of the pass.
+  // Computes y or, where there is a dy, dx, with the coefficients of the pass.
   void map(const Activations& x, TensorLayout layout, const void* dy, void* out);
 
   // Folds the sums into the section.

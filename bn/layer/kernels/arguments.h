@@ -50,7 +50,7 @@ enum class ChannelTask : std::uint32_t {
   // fold.h
   moments,        // of this rank, about the point
   moments_again,  // about the center, for the channels that are far
-  nothing,        // the moments of before, about another point
+  nothing,        // uses no new sums: the moments that are there, about another point
   gradients,      // sums of dy and dy * (x - mean)
   // channels.h
   fill,           // gamma and the running variance become 1

@@ -110,8 +110,8 @@ struct ChannelFold {
     put_terms(arguments, c, terms.first, terms.second);
   }
 
-  // Where the sums are taken again: about the mean that they gave, or, if they were about a point
-  // that tells nothing of it or squares overflowed, about the channel's first element.
+  // The point about which the sums are taken again: the mean that they gave. If they were about a
+  // point that tells nothing of the mean, or squares overflowed: the channel's first element.
   RONDO_HD static double next_center(const Arguments& arguments, std::uint64_t c, double about,
                                      const statistics::LocalChannel& local) noexcept {
     using statistics::magnitude_of;
