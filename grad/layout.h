@@ -61,7 +61,7 @@ GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<st
 // Returns the reverse of registration: backward passes go from the last layer to the first.
 std::vector<std::size_t> reverse_order(std::size_t parameters);
 
-// Says why this is not an order of parameters, in which each number below order.size() appears
+// Explains why this is not an order of parameters, in which each number below order.size() appears
 // once: "parameter 17 appears twice". Empty if it is one.
 std::string problem_of_order(std::span<const std::size_t> order);
 

@@ -52,10 +52,10 @@ class Passes {
   void order_after(void* stream);
 
   using LeftOut = std::function<bool(std::size_t parameter)>;
-  // Makes the bytes of a bucket that travel. left_out: this rank gives zeros. factor: of a wire
-  // type. `save`: former contents of gradients that become zeros are saved, because they may have
-  // to be restored; not with a wire type, which overwrites none. make_room_to_save() allocates for
-  // them what it has not yet, as much as the gradients have without a wire type.
+  // load() makes the bytes of a bucket that travel. left_out: parameters for which this rank gives
+  // zeros. factor: that of a wire type. save: without a wire type, keeps what zeros overwrite, to
+  // restore it where no rank gives a gradient. make_room_to_save() allocates the memory for that,
+  // once, as much as the gradients have.
   // With f16 on the wire a finite element that is too large is refused: in host memory by load(),
   // on a GPU by complete() or begin_step() once the host knows of it.
   void make_room_to_save();
@@ -67,16 +67,16 @@ class Passes {
   bool ends_in_finish() const noexcept { return !gpu_; }
   // Later passes find the bucket that the work carries. `on_host`: returns only then.
   void await(const Work& work, bool on_host);
-  // Makes gradients of what has arrived. left_out: no rank has given it, so it stays as it was.
-  // scale: of a wire type.
+  // Makes gradients of what has arrived. left_out: parameters that no rank has given; they stay as
+  // they were. scale: that of a wire type.
   void store(std::size_t bucket, const LeftOut& left_out, double scale);
   // Work that is enqueued on the stream from here on comes after all that the step does with
   // gradients so far. No stream: this waits for it.
   void complete(std::optional<void*> stream);
 
-  // Between steps, ordered by the stream: adds up the squares of gradients, but those left out,
+  // Between steps, ordered by the stream: adds up the squares of gradients without those left out,
   // which no rank has given. squares() returns the sum. It waits for the GPU once after each
-  // measure(), and throws Error(deadline_exceeded) if the GPU does not get there.
+  // measure(), and throws Error(deadline_exceeded) if that takes too long.
   void measure(const LeftOut& left_out, void* stream);
   double squares();
   // Multiplies them as clip_factor_of_squares() says, without a wait for the GPU.

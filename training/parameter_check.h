@@ -12,9 +12,9 @@ namespace rondo::training {
 // that are too large.
 void check_list(std::span<const Parameter> parameters);
 
-// Collective. Throws Error on every rank. If `check` throws an Error on a rank, which finds a
-// problem of its own without communication, it is that one, with the name of the rank. Otherwise it
-// is (mismatch), as in check_parameters.
+// Collective. Runs `check`, which looks for a problem of this rank without communication, and
+// compares the lists. If `check` throws an Error on any rank, every rank throws that Error with the
+// name of the rank. If lists differ, every rank throws Error(mismatch), as check_parameters does.
 void check_lists(Communicator& communicator, std::span<const Parameter> parameters,
                  const std::function<void()>& check);
 

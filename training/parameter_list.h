@@ -45,7 +45,7 @@ struct Difference {
 };
 Difference first_difference(std::span<const Parameter> theirs, std::span<const Parameter> mine);
 
-// Says what `ranks` have there, and what `others` have, whose list is `theirs`: "parameter
+// Describes how the list of `ranks` differs from `theirs`, the list of `others`: "parameter
 // 'fc.weight' is f32 [10, 64] on ranks 0, 1, 3, but f32 [10, 32] on rank 2".
 std::string describe(const Difference& difference, const std::vector<int>& ranks,
                      const std::vector<int>& others, std::span<const Parameter> theirs);
