@@ -284,7 +284,8 @@ py::object receive(Shared session, py::handle out, int peer, py::handle tag,
   });
 }
 
-// Its Work knows the sender, so it is one of its own also when the operation has ended.
+// The Work of this operation knows the sender. So it cannot be ended_work(), even if the operation
+// has ended.
 py::object receive_any(Shared session, py::handle out, py::handle tag, const py::dict& keywords) {
   const Request read("receive_any", session, keywords);
   const std::uint32_t number = read.tag(tag);

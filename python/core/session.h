@@ -52,7 +52,7 @@ class Session {
   // Whether it has ended.
   bool has_closed() const noexcept { return closed_.load(); }
 
-  // As long as it lives the communicator stays as it is: open, or closed to the end.
+  // While the object lives, the communicator stays as it is: open, or closed to the end.
   class Inside {
    public:
     explicit Inside(Session& session) noexcept
@@ -111,8 +111,8 @@ class Session {
     });
   }
 
-  // Drives until the operation has ended or the time is over. Returns whether it has ended. Its
-  // error stays with it. Throws what handle_signals() throws, which it calls now and then.
+  // Drives until the operation has ended or the time is over. Returns whether it has ended; its
+  // error stays in `work`. Calls handle_signals() now and then, and throws what that throws.
   template <class Handle>
   bool await(const rondo::Work& work, TimePoint until, const Handle& handle_signals) {
     return drive(

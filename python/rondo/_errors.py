@@ -93,7 +93,7 @@ class SystemFailureError(Error):
     code = "system"
 
 
-# By the numbers of rondo::Errc, which count the classes in this order. 0 is no error.
+# The classes in the order of the numbers of rondo::Errc, which begin with 1; 0 is no error.
 CLASSES: list[type[Error]] = [Error, *Error.__subclasses__()]
 
 

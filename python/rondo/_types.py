@@ -58,7 +58,7 @@ class ReduceOp(enum.IntEnum):
 
 
 DTypeName = Literal["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "u64", "i32", "u32", "i8", "u8", "u16", "i16"]
-# Those of NumPy and torch.
+# The names of NumPy and torch.
 DTypeLongName = Literal[
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "uint64", "int32", "uint32", "int8", "uint8", "uint16", "int16",
 ]

@@ -120,15 +120,15 @@ class NormPass {
     if (norms().in_child()) static_cast<void>(new BatchNormPass(std::move(pass_)));
   }
 
-  // The tensor that stands for the pass. It keeps it.
+  // The tensor that stands for the pass, and keeps it alive.
   static at::Tensor token(const std::shared_ptr<NormPass>& pass) {
     return at::from_blob(
         &pass->number_, {1}, [pass](void*) {}, at::kLong);
   }
 
   // Gradients of the input, weight and bias, undefined where they are not wanted; weight, bias:
-  // their types. Those of weight and bias are of this rank's samples. Where the input wants one it
-  // is a collective.
+  // their types. Gradients of weight and bias are those of this rank's samples. The call is a
+  // collective if the input wants a gradient.
   std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& token,
                                                           const at::Tensor& x, const at::Tensor& dy,
                                                           std::optional<at::ScalarType> weight,
@@ -202,7 +202,8 @@ class Norm {
                           {}};
     const Activations view = input.view();
     const CallStream stream({x}, {});
-    // Only then one value for each channel may be all that there is. On a GPU nobody looks.
+    // Only then all ranks together may have one value for each channel, which is refused below. On
+    // a GPU this is not checked.
     if (mean && view.samples * view.spatial <= 1 && !stream) statistics.before = mean->clone();
     std::shared_ptr<NormPass> pass;
     session_->use_asleep([&](Communicator& communicator) {

@@ -11,7 +11,7 @@
 
 namespace rondo::python {
 
-// The operations count down here. It has no tensors and may outlive the work.
+// Counts the operations that have not ended. It has no tensors, so it may outlive the work.
 struct PendingWork::Countdown {
   std::atomic<std::size_t> left{0};  // operations that run, and the start
   std::atomic<int> waiting{0};       // threads that will look when all have ended

@@ -44,11 +44,11 @@ struct GroupCall {
   std::chrono::milliseconds timeout;
   bool async = true;
   Tensors inputs, outputs;  // as torch knows them
-  // The copy back, or what else follows the operations, waits for more of them. It then runs on a
-  // Finisher, so that wait(timeout) and isCompleted() keep their word.
+  // The work that follows the operations, such as the copy back, waits for further operations. It
+  // then runs on a Finisher, so that wait(timeout) and isCompleted() return in time.
   bool after_waits = false;
-  // A thread that waits for this call comes after all that follows operations of the group, also
-  // those of works that have ended or are gone.
+  // A thread that waits for this call comes after the copies that follow other operations of the
+  // group, even if their Works have ended or are gone.
   bool after_all = false;
 };
 
