@@ -36,7 +36,7 @@ int speed_of(const std::string& interface) {
   return file >> mbit && mbit > 0 ? mbit : 0;
 }
 
-// Another rank may send anything: a description that is none has no name.
+// Another rank may send anything: an invalid description becomes a host without a name.
 HostRecord host_from(std::string_view text) {
   HostRecord host;
   try {
