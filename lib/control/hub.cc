@@ -59,7 +59,7 @@ class Hub {
   }
 
   operation::Failure tell_alone(const std::string& why) {
-    const operation::Failure failure{Errc::system, wire::could_not_connect(0, why)};
+    operation::Failure failure{Errc::system, wire::could_not_connect(0, why)};
     send_to_all(wire::VerdictMessage{failure});
     flush(all_streams());
     return failure;
