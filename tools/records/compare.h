@@ -3,12 +3,12 @@
 // Compares rows of records. docs/reference/records.md says what noise is and when a row is worse.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "tools/records/read.h"
@@ -29,7 +29,13 @@ struct RowKey {
   int ranks = 1;
   std::uint64_t bytes = 0;
 
-  auto operator<=>(const RowKey&) const = default;
+  bool operator<(const RowKey& other) const {
+    const auto members = [](const RowKey& key) {
+      return std::tie(key.operation, key.type, key.op, key.root, key.in_place, key.ranks,
+                      key.bytes);
+    };
+    return members(*this) < members(other);
+  }
 };
 
 // "all_reduce 64 KiB f32 sum, in place"
