@@ -50,7 +50,7 @@ class Containerfile(unittest.TestCase):
     def test_build(self):
         """The commands of the README, in another folder."""
         commands = re.search(r"^RUN (meson setup.*)$", self.text, re.MULTILINE)[1]
-        self.assertIn(f"    {commands.replace('/build', 'build')}\n", (ROOT / "README.md").read_text())
+        self.assertIn(f"    {commands.replace('/build', 'build-install')}\n", (ROOT / "README.md").read_text())
 
     @unittest.skipUnless(shutil.which("dpkg"), "only on Debian")
     def test_packages_of_the_image(self):
