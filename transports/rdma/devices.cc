@@ -175,12 +175,6 @@ Device::Device(std::shared_ptr<Verbs> verbs, ibv_device* device, std::string nam
     throw Error(Errc::system,
                 fmt::format("gives no protection domain: {}", base::describe_errno(error)));
   }
-  // -1 is never a valid descriptor. A driver that supports dma-buf looks it up and fails with
-  // EBADF; another one fails with another error.
-  errno = 0;
-  ibv_mr* const none = verbs_->reg_dmabuf_mr(domain_, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
-  takes_dmabuf_ = none == nullptr && errno == EBADF;
-  if (none != nullptr) verbs_->dereg_mr(none);
   base::add_own_descriptor(context_->cmd_fd);
   base::add_own_descriptor(context_->async_fd);
 }
@@ -328,10 +322,9 @@ bool Devices::look_at_port(const Device& device, std::uint8_t number, const Devi
                     port.active_mtu});
   reports_.push_back(
       {device.name(), number, true,
-       fmt::format("{}, GID {} {}{}{}, MTU {}{}{}", name_of(kind), gid->index, to_text(gid->gid),
+       fmt::format("{}, GID {} {}{}{}, MTU {}{}", name_of(kind), gid->index, to_text(gid->gid),
                    gid->interface.empty() ? "" : " on ", gid->interface,
-                   128u << static_cast<unsigned>(port.active_mtu), rate_text(port),
-                   device.takes_dmabuf() ? ", takes memory of GPUs" : "")});
+                   128u << static_cast<unsigned>(port.active_mtu), rate_text(port))});
   return true;
 }
 

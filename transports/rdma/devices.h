@@ -73,8 +73,6 @@ class Device {
   ibv_context* context() const noexcept { return context_; }
   ibv_pd* domain() const noexcept { return domain_; }
   const ibv_device_attr& limits() const noexcept { return limits_; }
-  // True when the driver can register memory of GPUs (dma-buf).
-  bool takes_dmabuf() const noexcept { return takes_dmabuf_; }
 
  private:
   const std::shared_ptr<Verbs> verbs_;
@@ -82,7 +80,6 @@ class Device {
   ibv_context* context_ = nullptr;
   ibv_pd* domain_ = nullptr;
   ibv_device_attr limits_{};
-  bool takes_dmabuf_ = false;
   const unsigned generation_ = base::process_generation();
 };
 

@@ -41,7 +41,6 @@ struct Functions {
   ibv_pd* (*alloc_pd)(ibv_context*);
   int (*dealloc_pd)(ibv_pd*);
   ibv_mr* (*reg_mr)(ibv_pd*, void*, std::size_t, int);
-  ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);
   int (*dereg_mr)(ibv_mr*);
   ibv_comp_channel* (*create_comp_channel)(ibv_context*);
   int (*destroy_comp_channel)(ibv_comp_channel*);
@@ -97,8 +96,6 @@ const char* look_up(void* library, Functions& functions) noexcept {
   lookup.find(functions.create_qp, "ibv_create_qp");
   lookup.find(functions.modify_qp, "ibv_modify_qp");
   lookup.find(functions.destroy_qp, "ibv_destroy_qp");
-  // Older libraries do not have it, and it may be missing.
-  Lookup(library).find(functions.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   return lookup.missing();
 }
 
@@ -137,13 +134,6 @@ class LibraryVerbs final : public Verbs {
   int dealloc_pd(ibv_pd* pd) override { return call_.dealloc_pd(pd); }
   ibv_mr* reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) override {
     return call_.reg_mr(pd, data, bytes, access);
-  }
-  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
-                        int descriptor, int access) override {
-    if (call_.reg_dmabuf_mr != nullptr)
-      return call_.reg_dmabuf_mr(pd, offset, bytes, address, descriptor, access);
-    errno = EOPNOTSUPP;
-    return nullptr;
   }
   int dereg_mr(ibv_mr* mr) override { return call_.dereg_mr(mr); }
   ibv_comp_channel* create_comp_channel(ibv_context* context) override {

@@ -23,11 +23,6 @@ std::unique_ptr<transports::Transport> make_rdma(const Options&, const Shared& s
   return std::make_unique<Absent>(shared.obstacle());
 }
 
-std::unique_ptr<transports::Registration> register_dmabuf(transports::Transport&,
-                                                          const DmaBuffer&) {
-  return nullptr;
-}
-
 std::unique_ptr<transports::Stream> make_stream(const Options&, const Shared& shared) {
   throw Error(Errc::system, shared.obstacle());
 }

@@ -48,11 +48,10 @@ constexpr milliseconds flush_look{10};
 // A refusal to register memory is logged once in a process.
 std::atomic<bool> refusal_told{false};
 
-// Memory of the program, of the host (a span of bytes) or of a GPU (a DmaBuffer).
+// Memory of the program.
 class RegisteredMemory final : public transports::Registration {
  public:
-  template <class Memory>
-  RegisteredMemory(std::shared_ptr<Context> context, const Memory& memory)
+  RegisteredMemory(std::shared_ptr<Context> context, std::span<std::byte> memory)
       : context_(std::move(context)),
         region_(context_->devices, memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) {
     context_->regions.add(region_);
@@ -82,7 +81,6 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   RdmaLink& link(int peer, transports::Lane lane) override;
   std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override;
-  std::unique_ptr<transports::Registration> register_dmabuf(const DmaBuffer& buffer);
   void halt() noexcept override;
   void finish_sending(base::TimePoint until) override { flush_links(until); }
   bool progress() override;
@@ -98,9 +96,6 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   void watch(RdmaLink& link, int socket) override;
   std::uint64_t drains() const noexcept override { return drains_; }
 
-  template <class Memory>
-  std::unique_ptr<transports::Registration> try_to_register(const Memory& memory,
-                                                            const std::string& otherwise);
   std::vector<PortPair> pairs(int peer) const;
   std::size_t paths_between(const Address& peer, std::size_t pair_count) const noexcept;
   void watch(int descriptor, std::uint32_t events, std::uint64_t which);
@@ -305,29 +300,17 @@ std::string Rdma::describe_peer(int peer) const {
 }
 
 // Memory that the system does not register is sent by copies: slower, and no failure.
-template <class Memory>
-std::unique_ptr<transports::Registration> Rdma::try_to_register(const Memory& memory,
-                                                                const std::string& otherwise) {
+std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::byte> memory) {
   try {
     return std::make_unique<RegisteredMemory>(context_, memory);
   } catch (const Error& error) {
     if (!refusal_told.exchange(true))
-      base::log_line(base::LogLevel::warning,
-                     fmt::format("rank {}: rdma {}: {}", options_.rank, otherwise, error.what()));
+      base::log_line(
+          base::LogLevel::warning,
+          fmt::format("rank {}: rdma copies what it sends from {} of memory, which is slower: {}",
+                      options_.rank, base::describe_bytes(memory.size()), error.what()));
     return nullptr;
   }
-}
-
-std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::byte> memory) {
-  return try_to_register(memory,
-                         fmt::format("copies what it sends from {} of memory, which is slower",
-                                     base::describe_bytes(memory.size())));
-}
-
-std::unique_ptr<transports::Registration> Rdma::register_dmabuf(const DmaBuffer& buffer) {
-  if (!std::ranges::all_of(context_->devices->all(), &Device::takes_dmabuf)) return nullptr;
-  return try_to_register(buffer, fmt::format("cannot use {} of GPU memory",
-                                             base::describe_bytes(buffer.memory.size())));
 }
 
 void Rdma::halt() noexcept {
@@ -465,12 +448,6 @@ std::unique_ptr<transports::Transport> make_rdma(const Options& options, const S
     base::log_line(base::LogLevel::warning,
                    fmt::format("rank {} does not use RDMA: {}", options.rank, obstacle));
   return std::make_unique<Absent>(std::move(obstacle));
-}
-
-std::unique_ptr<transports::Registration> register_dmabuf(transports::Transport& transport,
-                                                          const DmaBuffer& buffer) {
-  auto* const rdma = dynamic_cast<Rdma*>(&transport);
-  return rdma != nullptr ? rdma->register_dmabuf(buffer) : nullptr;
 }
 
 }  // namespace rondo::rdma

@@ -63,18 +63,6 @@ class Shared {
 // nobody, and reach() says why. Throws as tcp::make_tcp().
 std::unique_ptr<transports::Transport> make_rdma(const Options& options, const Shared& shared);
 
-// Memory of a GPU, which other devices reach through the kernel (dma-buf). The kernel refuses an
-// offset and an address that differ modulo the page size.
-struct DmaBuffer {
-  int descriptor = -1;          // of the buffer; may be closed once the memory is registered
-  std::uint64_t offset = 0;     // of the memory in the buffer
-  std::span<std::byte> memory;  // addresses of the GPU, as frames name them
-};
-// Makes memory of a GPU known to this transport. Null if one of its devices cannot reach such
-// memory, and for another transport: frames must not name it then. Thread-safe.
-std::unique_ptr<transports::Registration> register_dmabuf(transports::Transport& transport,
-                                                          const DmaBuffer& buffer);
-
 // Returns what the devices of these options move without Rondo. Throws Error(system) where `shared`
 // has an obstacle, or when the system refuses what it needs.
 std::unique_ptr<transports::Stream> make_stream(const Options& options, const Shared& shared);

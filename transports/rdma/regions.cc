@@ -30,26 +30,11 @@ std::string describe_refusal(int error, std::size_t bytes) {
 MemoryRegion::MemoryRegion(std::shared_ptr<Devices> devices, std::span<std::byte> memory,
                            int access)
     : devices_(std::move(devices)), memory_(memory) {
-  register_with_all([&](Device& device) {
-    return device.verbs().reg_mr(device.domain(), memory.data(), memory.size(), access);
-  });
-}
-
-MemoryRegion::MemoryRegion(std::shared_ptr<Devices> devices, const DmaBuffer& buffer, int access)
-    : devices_(std::move(devices)), memory_(buffer.memory) {
-  register_with_all([&](Device& device) {
-    return device.verbs().reg_dmabuf_mr(device.domain(), buffer.offset, memory_.size(),
-                                        reinterpret_cast<std::uintptr_t>(memory_.data()),
-                                        buffer.descriptor, access);
-  });
-}
-
-template <class Register>
-void MemoryRegion::register_with_all(Register register_with) {
   const auto& all = devices_->all();
   parts_.reserve(all.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    ibv_mr* const part = register_with(*all[i]);
+    ibv_mr* const part =
+        all[i]->verbs().reg_mr(all[i]->domain(), memory.data(), memory.size(), access);
     if (part == nullptr) {
       const int error = errno;
       release();

@@ -30,7 +30,6 @@ class MemoryRegion {
  public:
   // access: IBV_ACCESS_*. Throws Error(system) with the remedy when a device refuses.
   MemoryRegion(std::shared_ptr<Devices> devices, std::span<std::byte> memory, int access);
-  MemoryRegion(std::shared_ptr<Devices> devices, const DmaBuffer& buffer, int access);
   ~MemoryRegion();
   MemoryRegion(const MemoryRegion&) = delete;
   MemoryRegion& operator=(const MemoryRegion&) = delete;
@@ -38,8 +37,6 @@ class MemoryRegion {
   const Keys& keys() const noexcept { return keys_; }
 
  private:
-  template <class Register>
-  void register_with_all(Register register_with);
   void release() noexcept;
 
   const std::shared_ptr<Devices> devices_;

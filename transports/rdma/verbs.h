@@ -38,10 +38,6 @@ class Verbs {
   virtual ibv_pd* alloc_pd(ibv_context* context) = 0;
   virtual int dealloc_pd(ibv_pd* pd) = 0;
   virtual ibv_mr* reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) = 0;
-  // Null with errno EOPNOTSUPP where the device or the library has no dmabuf; a descriptor of -1
-  // asks only that: EBADF where it has.
-  virtual ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes,
-                                std::uint64_t address, int descriptor, int access) = 0;
   virtual int dereg_mr(ibv_mr* mr) = 0;
 
   virtual ibv_comp_channel* create_comp_channel(ibv_context* context) = 0;

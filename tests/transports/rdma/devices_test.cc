@@ -2,7 +2,6 @@
 //
 // Devices, ports and memory that cannot be used: what a rank says before any link is made.
 #include <rondo/error.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 
@@ -122,40 +121,6 @@ TEST_CASE("rdma: bytes are found in registered memory when all of them lie there
   regions.remove(region);
   CHECK(cache.find(registered.data(), 1) == nullptr);
   CHECK(cache.empty());
-}
-
-// A memfd stands for the buffer of a GPU.
-TEST_CASE("rdma: memory of a GPU is known to every device, or to none") {
-  const base::FileDescriptor gpu(::memfd_create("gpu", MFD_CLOEXEC));
-  REQUIRE(::ftruncate(gpu.get(), 64 << 10) == 0);
-  // The GPU's addresses mean nothing to the processor.
-  const std::span memory(reinterpret_cast<std::byte*>(std::uintptr_t{0x70000}), 32u << 10);
-  const rdma::DmaBuffer buffer{gpu.get(), 4096, memory};
-  std::vector<FakeHost> hosts = roce_hosts(1, 2);
-  rdma::Options options;
-  options.size = 2;
-  for (const std::size_t able : {0u, 1u, 2u}) {
-    for (std::size_t i = 0; i < 2; ++i) hosts[0].devices[i].dmabuf = i < able;
-    FakeFabric fabric(hosts);
-    const rdma::Shared shared(options, fabric.verbs(0));
-    const auto transport = rdma::make_rdma(options, shared);
-    for (std::size_t i = 0; i < 2; ++i)
-      CHECK((shared.context()->devices->reports()[i].text.find("takes memory of GPUs") !=
-             std::string::npos) == (i < able));
-    const int before = fabric.counts().registrations;
-    fabric.fail(0, "reg_dmabuf_mr", ENOMEM, 1);
-    CHECK(rdma::register_dmabuf(*transport, buffer) == nullptr);
-    fabric.fail(0, "reg_dmabuf_mr", 0, 0, 0);
-    CHECK(fabric.counts().registrations == before);
-    {
-      const auto registration = rdma::register_dmabuf(*transport, buffer);
-      CHECK((registration != nullptr) == (able == 2));
-      CHECK(fabric.counts().registrations == before + (able == 2 ? 2 : 0));
-      rdma::RegionCache regions(shared.context()->regions);
-      CHECK((regions.find(memory.data() + 100, 1000) != nullptr) == (able == 2));
-    }
-    CHECK(fabric.counts().registrations == before);
-  }
 }
 
 }  // namespace rondo::testing

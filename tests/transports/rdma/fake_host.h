@@ -37,7 +37,6 @@ struct FakeDevice {
   std::vector<FakePort> ports;
   std::uint32_t max_inline = 256;
   int max_qp = 4096, max_qp_wr = 4096, max_sge = 16, max_cqe = 65536, max_mr = 65536;
-  bool dmabuf = false;  // dmabuf registrations map the descriptor: a memfd stands for a GPU
 };
 
 struct FakeHost {

@@ -3,7 +3,6 @@
 
 #include <endian.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +18,6 @@ namespace rondo::testing {
 namespace {
 
 constexpr std::uint32_t inline_step = 16;  // as devices do, more is granted than was asked for
-constexpr std::uint64_t page_bytes = 4096;
 
 int open_events() {
   const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
@@ -181,27 +179,7 @@ class FakeVerbs final : public rdma::Verbs {
     const base::Locked lock(wire_.mutex);
     FakePd& pd = own(wire_.domains, base);
     if (failure("reg_mr") != 0) return nullptr;
-    return add_region(pd, data, reinterpret_cast<std::uintptr_t>(data), bytes, access);
-  }
-  ibv_mr* reg_dmabuf_mr(ibv_pd* base, std::uint64_t offset, std::size_t bytes,
-                        std::uint64_t address, int descriptor, int access) override {
-    const base::Locked lock(wire_.mutex);
-    FakePd& pd = own(wire_.domains, base);
-    if (failure("reg_dmabuf_mr") != 0) return nullptr;
-    if (!device_of(pd.context).dmabuf) return refuse(EOPNOTSUPP);
-    // As the kernel does.
-    if (offset % page_bytes != address % page_bytes) return refuse(EINVAL);
-    if (descriptor < 0) return refuse(EBADF);
-    void* const all =
-        ::mmap(nullptr, offset + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (all == MAP_FAILED) return nullptr;
-    auto* const begin = static_cast<std::byte*>(all);
-    FakeMr* const mr = add_region(pd, begin + offset, address, bytes, access);
-    if (mr == nullptr)
-      ::munmap(all, offset + bytes);
-    else
-      mr->mapped = {begin, offset + bytes};
-    return mr;
+    return add_region(pd, data, bytes, access);
   }
   int dereg_mr(ibv_mr* base) override {
     const base::Locked lock(wire_.mutex);
@@ -209,7 +187,6 @@ class FakeVerbs final : public rdma::Verbs {
     if (const int error = failure("dereg_mr"); error != 0) return error;
     wire_.by_key.erase(mr.lkey);
     wire_.by_key.erase(mr.rkey);
-    if (!mr.mapped.empty()) ::munmap(mr.mapped.data(), mr.mapped.size());
     --wire_.domains.at(mr.pd).uses;
     --wire_.host(host_).counts.registrations;
     wire_.regions.remove(mr);
@@ -474,7 +451,7 @@ class FakeVerbs final : public rdma::Verbs {
     return wire_.port(host_, own(wire_.contexts, base).device_index, number);
   }
 
-  FakeMr* add_region(FakePd& pd, void* data, std::uint64_t begin, std::size_t bytes, int access)
+  FakeMr* add_region(FakePd& pd, void* data, std::size_t bytes, int access)
       RONDO_REQUIRES(wire_.mutex) {
     const bool needs_write = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
     if (bytes == 0 || (needs_write && (access & IBV_ACCESS_LOCAL_WRITE) == 0))
@@ -490,8 +467,6 @@ class FakeVerbs final : public rdma::Verbs {
     mr.lkey = wire_.next_number();
     mr.rkey = wire_.next_number();
     mr.access = access;
-    mr.begin = begin;
-    mr.data = static_cast<std::byte*>(data);
     wire_.by_key[mr.lkey] = wire_.by_key[mr.rkey] = &mr;
     ++pd.uses;
     ++wire_.host(host_).counts.registrations;

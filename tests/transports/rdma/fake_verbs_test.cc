@@ -5,7 +5,6 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -448,49 +447,6 @@ TEST_CASE("fake verbs: calls fail when a test wants it") {
   CHECK(errno == EINVAL);
   ibv_gid_entry entry{};
   CHECK(a.verbs->query_gid(a.context, 1, 4, &entry) == EINVAL);
-}
-
-TEST_CASE("fake verbs: memory of a dmabuf has an address of its own") {
-  std::vector<FakeHost> hosts = roce_hosts(1);
-  FakeFabric plain(hosts);
-  {
-    End end(plain, 0);
-    CHECK(end.verbs->reg_dmabuf_mr(end.domain, 0, 8, 0, -1, 0) == nullptr);
-    CHECK(errno == EOPNOTSUPP);
-  }
-  hosts[0].devices[0].dmabuf = true;
-  FakeFabric fabric(hosts);
-  End end(fabric, 0);
-  CHECK(end.verbs->reg_dmabuf_mr(end.domain, 0, 8, 0, -1, 0) == nullptr);
-  CHECK(errno == EBADF);
-  const int descriptor = ::memfd_create("dmabuf", MFD_CLOEXEC);
-  REQUIRE(::ftruncate(descriptor, 4096) == 0);
-  constexpr std::uint64_t address = 0x7010;
-  CHECK(end.verbs->reg_dmabuf_mr(end.domain, 8, 64, address, descriptor, 0) == nullptr);
-  CHECK(errno == EINVAL);
-  ibv_mr* const mr = end.verbs->reg_dmabuf_mr(end.domain, 16, 64, address, descriptor,
-                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  REQUIRE(mr != nullptr);
-  // The queue pair talks to itself.
-  CHECK(end.initialize() == 0);
-  CHECK(end.be_ready_to_receive(end, 5, IBV_MTU_4096) == 0);
-  CHECK(end.be_ready_to_send(5, 6, 6) == 0);
-  std::memcpy(end.memory.data(), "abcd", 4);
-  ibv_sge part{reinterpret_cast<std::uintptr_t>(end.memory.data()), 4, end.region->lkey};
-  ibv_send_wr wanted{}, *bad = nullptr;
-  wanted.sg_list = &part;
-  wanted.num_sge = 1;
-  wanted.opcode = IBV_WR_RDMA_WRITE;
-  wanted.send_flags = IBV_SEND_SIGNALED;
-  wanted.wr.rdma.remote_addr = address + 8;
-  wanted.wr.rdma.rkey = mr->rkey;
-  CHECK(end.verbs->post_send(end.qp, &wanted, &bad) == 0);
-  end.check_next(0, IBV_WC_SUCCESS);
-  char seen[4] = {};
-  CHECK(::pread(descriptor, seen, 4, 24) == 4);
-  CHECK(std::string(seen, 4) == "abcd");
-  CHECK(end.verbs->dereg_mr(mr) == 0);
-  ::close(descriptor);
 }
 
 TEST_CASE("fake verbs: two threads and every delay") {

@@ -313,9 +313,10 @@ std::byte* FakeFabric::Wire::memory(const FakeQp& qp, std::uint32_t key, bool re
   if (found == by_key.end()) return nullptr;
   const FakeMr& mr = *found->second;
   if (mr.pd != qp.pd || key != (remote ? mr.rkey : mr.lkey)) return nullptr;
-  if ((mr.access & access) != access || address < mr.begin || bytes > mr.length) return nullptr;
-  const std::uint64_t offset = address - mr.begin;
-  return offset <= mr.length - bytes ? mr.data + offset : nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(mr.addr);
+  if ((mr.access & access) != access || address < begin || bytes > mr.length) return nullptr;
+  const std::uint64_t offset = address - begin;
+  return offset <= mr.length - bytes ? static_cast<std::byte*>(mr.addr) + offset : nullptr;
 }
 
 std::optional<std::vector<std::byte>> FakeFabric::Wire::gather(const FakeQp& qp,

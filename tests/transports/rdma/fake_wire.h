@@ -50,9 +50,6 @@ struct FakePd : ibv_pd {
 
 struct FakeMr : ibv_mr {
   int access = 0;
-  std::uint64_t begin = 0;      // as requests name it
-  std::byte* data = nullptr;    // where it is
-  std::span<std::byte> mapped;  // of a dmabuf
 };
 
 struct FakeCq;

@@ -49,10 +49,6 @@ class FaultyVerbs final : public rdma::Verbs {
   ibv_mr* reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) override {
     return inner_->reg_mr(pd, data, bytes, access);
   }
-  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
-                        int descriptor, int access) override {
-    return inner_->reg_dmabuf_mr(pd, offset, bytes, address, descriptor, access);
-  }
   int dereg_mr(ibv_mr* mr) override { return inner_->dereg_mr(mr); }
   ibv_comp_channel* create_comp_channel(ibv_context* context) override {
     return inner_->create_comp_channel(context);
