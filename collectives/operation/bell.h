@@ -2,20 +2,19 @@
 #pragma once
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <system_error>
 
 #include <rondo/error.h>
 
-#include "base/file_descriptor.h"
+#include "base/event.h"
 #include "base/futex.h"
 
 namespace rondo::operation {
@@ -46,19 +45,18 @@ class Bell {
   // word: of the transport, null without one. Throws Error(system).
   explicit Bell(base::WakeWord* word) : word_(word) {
     if (word_ != nullptr) return;
-    event_ = base::FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!event_) throw Error(Errc::system, "eventfd: " + std::generic_category().message(errno));
+    if (!event_.emplace())
+      throw Error(Errc::system, "eventfd: " + std::generic_category().message(errno));
   }
   void ring() noexcept {
     if (word_ != nullptr) return base::wake_all(*word_);
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = ::write(event_.get(), &one, sizeof one);
+    event_->set();
   }
   // A sleeper passes this to sleep(). It reads this before it looks for work for the last time.
   std::uint32_t seen() const noexcept { return word_ != nullptr ? word_->load() : 0; }
   // Adds the event to what is polled.
   void add_to(WakeDescriptors& descriptors) const noexcept {
-    if (word_ == nullptr) descriptors.add(event_.get());
+    if (word_ == nullptr) descriptors.add(event_->descriptor());
   }
   // Whether nobody has rung since seen() gave this value. False where that cannot be known.
   bool is_silent_since(std::uint32_t seen) const noexcept {
@@ -73,17 +71,14 @@ class Bell {
     base::sleep_on(*word_, seen, milliseconds{timeout});
     return false;
   }
-  void clear() noexcept {
-    std::uint64_t rings = 0;
-    [[maybe_unused]] const auto got = ::read(event_.get(), &rings, sizeof rings);
-  }
+  void clear() noexcept { event_->clear(); }
 
  private:
   // The end of a peer does not change the word, so the transport must look now and then.
   static constexpr milliseconds longest_on_word{100};
 
   base::WakeWord* const word_;
-  base::FileDescriptor event_;
+  std::optional<base::Event> event_;  // without a word
 };
 
 }  // namespace rondo::operation

@@ -2,8 +2,6 @@
 #include "lib/control/thread.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -20,7 +18,7 @@ constexpr milliseconds flush_time{250};
 
 }  // namespace
 
-CommandQueue::CommandQueue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+CommandQueue::CommandQueue() {
   if (!event_) throw Error(Errc::system, "eventfd: " + base::describe_errno(errno));
 }
 
@@ -29,14 +27,11 @@ void CommandQueue::post(Command command) {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
   }
-  const std::uint64_t one = 1;
-  // A full counter can only mean that the thread was woken already.
-  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+  event_.set();
 }
 
 std::vector<Command> CommandQueue::take_all() {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t had = ::read(event_.get(), &count, sizeof count);
+  event_.clear();
   const std::lock_guard lock(mutex_);
   return std::exchange(commands_, {});
 }

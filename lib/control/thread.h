@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
+#include "base/event.h"
 #include "base/interruption.h"
 #include "lib/control/control.h"
 #include "lib/wire/messages.h"
@@ -50,10 +50,10 @@ class CommandQueue {
   CommandQueue();
   void post(Command command);
   std::vector<Command> take_all();
-  int descriptor() const noexcept { return event_.get(); }
+  int descriptor() const noexcept { return event_.descriptor(); }
 
  private:
-  base::FileDescriptor event_;
+  base::Event event_;
   std::mutex mutex_;
   std::vector<Command> commands_;
 };

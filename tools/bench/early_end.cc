@@ -3,14 +3,12 @@
 
 #include <poll.h>
 #include <rondo/error.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <string>
 #include <system_error>
@@ -38,10 +36,9 @@ std::string describe_end(int signal) {
 
 EarlyEnd::EarlyEnd(bool watches_output)
     : watches_output_(watches_output && has_reader(STDOUT_FILENO)) {
+  if (!quit_) return;
   try {
     signals_.emplace(SignalQueue::Of::user);
-    quit_ = base::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!quit_) throw std::system_error(errno, std::generic_category(), "eventfd");
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
     signals_.reset();
@@ -50,7 +47,7 @@ EarlyEnd::EarlyEnd(bool watches_output)
 
 EarlyEnd::~EarlyEnd() {
   if (!thread_.joinable()) return;
-  ::eventfd_write(quit_.get(), 1);
+  quit_.set();
   thread_.join();
 }
 
@@ -62,7 +59,7 @@ Communicator* EarlyEnd::guard(Communicator* communicator) {
 // Waits for what ends the run, at most so long (-1: for ever). False: the object is destroyed.
 bool EarlyEnd::wait(int milliseconds) {
   const bool output = watches_output_ && !closed_;
-  std::array<pollfd, 3> watched{{{quit_.get(), POLLIN, 0},
+  std::array<pollfd, 3> watched{{{quit_.descriptor(), POLLIN, 0},
                                  {signals_->descriptor(), POLLIN, 0},
                                  {output ? STDOUT_FILENO : -1, 0, 0}}};
   ::poll(watched.data(), watched.size(), milliseconds);

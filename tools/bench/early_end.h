@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "base/file_descriptor.h"
+#include "base/event.h"
 #include "tools/measure/conditions.h"
 #include "tools/ranks/signals.h"
 
@@ -54,7 +54,7 @@ class EarlyEnd {
   void abort();
 
   std::optional<SignalQueue> signals_;
-  base::FileDescriptor quit_;
+  base::Event quit_;
   const bool watches_output_;
   Stop stop_;
   std::atomic<int> signal_ = 0;
