@@ -160,20 +160,21 @@ void Engine::set_callback(operation::Operation& operation,
 
 // Moving bytes.
 
-bool Engine::pass() {
-  driver_.mutex().assert_held();
-  return attempt(&Engine::move);
-}
-
 // Work that fails without memory, without descriptors to watch with, or because a device has
 // failed.
-bool Engine::attempt(bool (Engine::*work)()) {
+template <bool (Engine::*work)()>
+bool Engine::attempt() {
   try {
     return (this->*work)();
   } catch (const std::exception& error) {
     suspect(operation::cannot_go_on(options_.rank, error));
     return false;
   }
+}
+
+bool Engine::pass() {
+  driver_.mutex().assert_held();
+  return attempt<&Engine::move>();
 }
 
 bool Engine::move() {
@@ -222,14 +223,14 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wake_source().descriptor);
   }
-  if (!attempt(&Engine::prepare_devices)) return false;
+  if (!attempt<&Engine::prepare_devices>()) return false;
   // From now on others wake this rank; what they stored before must be seen here.
-  if (attempt(&Engine::look_at_memory)) return false;
+  if (attempt<&Engine::look_at_memory>()) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
   // stored before, without waking this one.
   if (owners_.awaited() != ranks) {
     await(transports::every_wake_bit);
-    if (attempt(&Engine::look_at_memory)) return false;
+    if (attempt<&Engine::look_at_memory>()) return false;
   }
   return !verdict_.has_reports();
 }

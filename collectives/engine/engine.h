@@ -145,7 +145,8 @@ class Engine final : private operation::OwnerHost, private Driven {
   void prepare(const operation::DeviceCall& device) RONDO_REQUIRES(driver_.mutex());
   operation::Operation* started(operation::Operation& operation, bool unattended)
       RONDO_REQUIRES(driver_.mutex());
-  bool attempt(bool (Engine::*work)()) RONDO_REQUIRES(driver_.mutex());
+  template <bool (Engine::*work)()>
+  bool attempt() RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_devices() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
