@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include <rondo/agreement.h>
 #include <rondo/error.h>

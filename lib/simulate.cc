@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <thread>
 
 #include <rondo/error.h>
 #include <rondo/options.h>

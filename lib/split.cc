@@ -12,9 +12,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <sstream>

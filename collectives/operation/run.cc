@@ -6,7 +6,6 @@
 #include "collectives/operation/run.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/copy.h"
 

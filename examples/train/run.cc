@@ -7,7 +7,6 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <string>
 
 #include "examples/train/console.h"
 #include "examples/train/curve.h"

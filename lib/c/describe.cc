@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <string>
 #include <string_view>
 
 #include "lib/c/communicator.h"

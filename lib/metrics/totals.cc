@@ -10,8 +10,6 @@
 // nothing yet are left out. Tags are valid UTF-8 without control characters.
 #include "lib/metrics/totals.h"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "base/text.h"

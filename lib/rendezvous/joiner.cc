@@ -5,8 +5,6 @@
 // attempt; an Error ends the join.
 #include "lib/rendezvous/joiner.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>

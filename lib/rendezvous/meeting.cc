@@ -2,7 +2,6 @@
 #include "lib/rendezvous/meeting.h"
 
 #include <openssl/rand.h>
-#include <unistd.h>
 
 #include <array>
 

@@ -19,7 +19,6 @@
 #include <charconv>
 #include <limits>
 #include <map>
-#include <span>
 
 #include <rondo/error.h>
 

@@ -10,7 +10,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>

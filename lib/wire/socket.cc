@@ -9,10 +9,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
-#include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include <rondo/error.h>
 

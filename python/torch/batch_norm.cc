@@ -8,7 +8,6 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>

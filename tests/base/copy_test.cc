@@ -2,7 +2,6 @@
 #include "base/copy.h"
 
 #include <algorithm>
-#include <array>
 #include <random>
 #include <vector>
 

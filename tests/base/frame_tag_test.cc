@@ -6,7 +6,6 @@
 #include <openssl/params.h>
 
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include <rondo/error.h>

@@ -6,8 +6,6 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <optional>
-#include <string>
 
 #include "bn/layer/device/image.h"
 #include "bn/layer/device/kernels.h"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
 
 #include "catch.h"
 #include "collectives/plan/costs.h"

@@ -4,7 +4,6 @@
 #include <rondo/error.h>
 #include <rondo/plan.h>
 
-#include <cmath>
 #include <functional>
 
 #include "catch.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/operation/frame.h"
 
-#include <cmath>
 #include <limits>
 
 #include "catch.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/traits.h"

@@ -3,7 +3,6 @@
 // Data-parallel training equals one process with the whole batch. The network is the example's with
 // fewer channels, trained for 200 steps (24 in builds with a sanitizer). A batch of 16 pictures is
 // dealt evenly and unevenly, also with one rank without any.
-#include <string>
 #include <vector>
 
 #include "catch.h"

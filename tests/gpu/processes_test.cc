@@ -3,7 +3,6 @@
 // Ranks as processes that share GPU 0, each with its own driver.
 #include <csignal>
 #include <iterator>
-#include <random>
 #include <string_view>
 
 #include "faults/group.h"

@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include <barrier>
-#include <chrono>
 #include <string>
 
 #include "catch.h"

@@ -4,7 +4,6 @@
 // the size of buckets, host memory or a GPU, views or copies, the order of readiness.
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <optional>
 
 #include "catch.h"

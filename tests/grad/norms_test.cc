@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "catch.h"
 #include "grad/trainer.h"

@@ -3,7 +3,6 @@
 // A view of a gradient stays valid, whatever order of readiness the buckets learn.
 #include <rondo/batch_norm.h>
 
-#include <cstdint>
 #include <vector>
 
 #include "catch.h"

@@ -2,8 +2,6 @@
 //
 // Counts that calls on memory of GPUs allocate nothing either. The driver is the fake one, whose
 // own allocations are left out.
-#include <array>
-#include <optional>
 #include <vector>
 
 #include <rondo/batch_norm.h>

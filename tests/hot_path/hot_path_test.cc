@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "catch.h"

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "catch.h"
 #include "support/ranks.h"

@@ -3,7 +3,6 @@
 // With a job secret rank 0 listened on every address of its host, whatever the URL and the
 // interface filters said.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "catch.h"

@@ -4,7 +4,6 @@
 // When the memory was used, the communicator failed.
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include <rondo/communicator.h>
 

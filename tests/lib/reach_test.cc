@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank that cannot reach another one, and what the others are told.
-#include <array>
 
 #include "catch.h"
 #include "lib/connect.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>

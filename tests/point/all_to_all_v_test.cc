@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <numeric>
 
 #include "catch.h"
 #include "point/messages.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests failures of messages between two ranks, and what every rank is told.
-#include <array>
-#include <atomic>
 #include <thread>
 
 #include "base/clock.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
-#include <thread>
 
 #include "catch.h"
 #include "point/messages.h"

@@ -4,7 +4,6 @@
 // The ranks sum and copy there, in windows and slots, and only frames go between hosts.
 // table_test.cc runs every type.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <barrier>
 #include <chrono>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <map>
-#include <numeric>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <exception>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include <rondo/error.h>
 

@@ -2,7 +2,6 @@
 #include <poll.h>
 
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that all share memory sleep on words of it.
-#include <sys/eventfd.h>
-
-#include <thread>
 
 #include <rondo/error.h>
 

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "catch.h"
 #include "conformance.h"

@@ -7,9 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
-#include <system_error>
 
 #include <rondo/error.h>
 

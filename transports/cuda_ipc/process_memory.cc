@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
-#include <string>
 #include <system_error>
 
 #include <rondo/error.h>

@@ -7,8 +7,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <utility>
 #include <vector>
 

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
-#include <system_error>
 
 #include <rondo/error.h>
 

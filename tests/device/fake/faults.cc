@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <vector>
 
 #include "settings.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <new>
 #include <stdexcept>
 
 #include "handles.h"

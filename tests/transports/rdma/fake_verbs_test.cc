@@ -5,7 +5,6 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
