@@ -65,6 +65,7 @@ void Passes::check_stream(std::string_view call, void* stream) const {
 void Passes::check_gradient(std::size_t parameter, const void* gradient) const {
   const Buffer view = setup_.gradient(parameter);
   if (!gpu_ || gradient == nullptr || gradient == view.data || view.count == 0) return;
+  const device::Current current(gpu_->gpu());
   const std::string problem = device::problem_of_memory(
       gpu_->gpu(), gradient, view.count * size_of(view.type), "buckets are");
   if (!problem.empty())

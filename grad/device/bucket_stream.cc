@@ -28,6 +28,7 @@ void BucketStream::take(std::size_t parameter, const std::byte* from, std::span<
   const std::lock_guard lock(mutex_);
   if (!to.empty()) {
     wait(stream, last_);
+    wait(stream, mark_);  // the program's stream may still use the view
     gpu().check(
         gpu().driver().copy_on_device(reinterpret_cast<device::Address>(to.data()),
                                       reinterpret_cast<device::Address>(from), to.size(), stream),

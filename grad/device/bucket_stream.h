@@ -22,8 +22,9 @@ namespace rondo::grad {
 // - A bucket's load comes after the ready events of its parameters: then gradients are complete.
 // - All loads of a step come after the stream of begin_step(), and after that of finish() where
 //   gradients become unused there: the program uses none that nobody calls ready() for.
-// - A copy to a view comes after the last use of gradients. Zeroing, norms and clipping, which are
-//   in_order(), also come after the ready events of their step.
+// - A copy to a view comes after the last use of gradients and after the stream of begin_step(),
+//   where the program may still use those of the step before. Zeroing, norms and clipping, which
+//   are in_order(), also come after the ready events of their step.
 // - The bucket stream comes after zeroing and clipping: it finds their results.
 // - The stream of finish() comes after the last use, and after ready events that no load waits for:
 //   it finds the results, and may use what it has given.
@@ -75,7 +76,7 @@ class BucketStream {
 
   const BucketKernels kernels_;
   device::Stream stream_;
-  device::Event mark_;                  // of a stream that the bucket stream then waits for
+  device::Event mark_;                  // in the stream that come_after() was called with last
   device::Event last_;                  // the last use of gradients by in_order() or end_step()
   std::vector<device::Event> readies_;  // by parameter
   std::vector<device::DeviceMemory> memory_;

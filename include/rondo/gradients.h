@@ -97,9 +97,9 @@ struct StepOptions {
   std::span<const std::size_t> unused{};
   // Any number that must be the same on all ranks, as a hash of which layers train.
   std::uint64_t check = 0;
-  // For gradients on a GPU: a CUDA stream. What has been enqueued there comes before everything
-  // that the step does with gradients for which nobody calls ready(). Null: the legacy default
-  // stream.
+  // For gradients on a GPU: a CUDA stream. What has been enqueued there comes before the copies of
+  // gradients that ready() is given, and before everything that the step does with gradients for
+  // which nobody calls ready(). Null: the legacy default stream.
   void* stream = nullptr;
 };
 

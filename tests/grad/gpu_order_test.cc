@@ -157,6 +157,28 @@ TEST_CASE("unused gradients on a GPU are overwritten after the step's streams", 
   });
 }
 
+// An optimizer on the stream of begin_step() still reads what the step before has left.
+TEST_CASE("gradients that are given are copied after the stream of begin_step()", "[gpu]") {
+  run_ordered("given", [&](Communicator& c, OnGpu& on, const FakeCuda& fake) {
+    Rank rank(c, on, 1);
+    rank.whole_step(3);
+    settle(on, rank.a);
+    fake.hold(rank.a.get());
+    rank.read(rank.view(0), rank.a);
+    rank.buckets.begin_step({.stream = rank.a.get()});
+    rank.buckets.ready(0, rank.source_data(), OnStream{rank.b.get()});
+    // The fake draws whose turn it is, so a copy that may run does so among these.
+    const device::Stream other(on.gpu());
+    const PinnedBytes spare(on, 4);
+    for (int i = 0; i < 100; ++i) spare.to_host(address_of(rank.source.buffer()), 4, other);
+    settle(on, other);
+    fake.let_go(rank.a.get());
+    rank.buckets.finish(OnStream{rank.a.get()});
+    settle(on, rank.a);
+    expect(rank.has_read(3), "the copy came before what the stream had to read");
+  });
+}
+
 TEST_CASE("what comes behind finish() with a stream finds the gradients", "[gpu]") {
   const std::optional<DType> wire = GENERATE(wires());
   run_ordered("finish", [&](Communicator& c, OnGpu& on, const FakeCuda&) {
