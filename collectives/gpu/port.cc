@@ -20,6 +20,13 @@ constexpr std::size_t first_watchers = 2;
 // CUDA's handle for the default stream of the calling thread.
 const auto per_thread = reinterpret_cast<device::StreamHandle>(2);
 
+// An id of the system may be that of a thread that has ended, whose stream still works.
+std::uint64_t number_of_this_thread() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local const std::uint64_t own = ++last;
+  return own;
+}
+
 }  // namespace
 
 Port::Parts::Parts(const device::Gpu& gpu, const Size& size, bool urgent)
@@ -57,7 +64,7 @@ void Port::abandon() noexcept {
 // Spares. There is a watcher for each stream with marks.
 
 Port::Stream Port::stream_of(device::StreamHandle handle) noexcept {
-  return {handle, handle == per_thread ? std::this_thread::get_id() : std::thread::id()};
+  return {handle, handle == per_thread ? number_of_this_thread() : 0};
 }
 
 std::vector<Port::Stream>::iterator Port::find(device::StreamHandle handle) noexcept {

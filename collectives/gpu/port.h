@@ -14,10 +14,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -99,7 +99,7 @@ class Port {
   // default.
   struct Stream {
     device::StreamHandle handle = nullptr;
-    std::thread::id thread = {};
+    std::uint64_t thread = 0;                // whose stream it is, if the handle is that one
     base::Fifo<operation::Mark> marks = {};  // not reached
     int watcher = -1;                        // wakes the driver at the first one; negative: none
   };

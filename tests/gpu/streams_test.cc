@@ -61,6 +61,35 @@ TEST_CASE("an operation comes after what was enqueued on its stream before") {
   }
 }
 
+// The system gives the id of a thread that has ended to the next one; CUDA gives it another stream.
+TEST_CASE("an operation does not wait for the stream of a thread that has ended") {
+  if (FakeCuda::missing()) return;
+  const FakeCuda fake;
+  const auto own = reinterpret_cast<device::StreamHandle>(2);  // CU_STREAM_PER_THREAD
+  run_on_gpus({}, "threads", [&](Communicator& c, OnGpu& on) {
+    constexpr std::size_t count = 1000;
+    GpuFloats kept(on, count, 7), values(on, count, 1);
+    const device::Stream held(on.gpu());
+    device::Event event(on.gpu());
+    Work first, second;
+    if (c.rank() == 1) fake.hold(held.get());
+    std::thread([&] {
+      const device::Current current(on.gpu());
+      on.gpu().check(event.record(held.get()), "record");
+      on.gpu().check(on.gpu().driver().stream_wait_event(own, event.get(), 0), "wait");
+      // On the receiver only the store waits for the stream.
+      first = c.broadcast(kept.buffer(), kept.buffer(), 0, {.stream = own});
+    }).join();
+    std::thread([&] {
+      second = c.all_reduce(values.buffer(), values.buffer(), ReduceOp::sum, {.stream = own});
+    }).join();
+    expect(second.wait_for(5s), "it waits for the stream of the other thread");
+    fake.let_go(held.get());
+    first.wait();
+    expect(values.are(2) && kept.are(7), "wrong result");
+  });
+}
+
 // The stream of a broadcast's receiver still reads the output when the data has come.
 TEST_CASE("results are not stored before the stream has reached the call") {
   if (FakeCuda::missing()) return;
