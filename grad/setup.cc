@@ -174,8 +174,11 @@ Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_paramete
       device(device_of(parameters)),
       options(completed(std::move(its_options))),
       number(agreed_number(communicator, options, device >= 0)),
-      layout(make_layout(parameters, reverse_order(parameters.size()), options.first_bucket_bytes,
-                         options.bucket_bytes)),
+      layout(made(communicator,
+                  [&] {
+                    return make_layout(parameters, reverse_order(parameters.size()),
+                                       options.first_bucket_bytes, options.bucket_bytes);
+                  })),
       memory(made(communicator,
                   [&] { return std::make_unique<std::vector<ArenaMemory>>(make_memory(*this)); })),
       title(title_of(number, parameters)),
