@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -185,9 +186,10 @@ struct Allocated {
 // Memory of a Python object that the transports know until close().
 struct Registered {
   Registered(Session& session, py::handle object)
-      : view(object, "register", "data", Access::write, DType::u8),
+      : view(object, "register", "data", Access::write, std::nullopt),
         known(ask(session, [&](auto& c) {
-          return c.register_memory(view.buffer().data, view.buffer().count);
+          const Buffer all = view.buffer();
+          return c.register_memory(all.data, all.count * size_of(all.type));
         })) {}
   void close() {
     known = {};

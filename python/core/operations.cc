@@ -101,6 +101,13 @@ class Request {
       fail(py::str("tag is {!r}: give an integer from 0 to 4294967295").format(tag));
     return static_cast<std::uint32_t>(value);
   }
+  std::size_t sum_of(const Counts& counts) const {
+    std::size_t sum = 0;
+    for (const std::size_t count : counts)
+      if (__builtin_add_overflow(sum, count, &sum))
+        fail("the counts add up to more elements than memory can hold");
+    return sum;
+  }
   [[noreturn]] void fail(const std::string& why) const {
     refuse(std::string(operation_) + ": " + why);
   }
@@ -141,14 +148,6 @@ class Request {
   Shared session_;
   Call call_;
 };
-
-std::size_t sum_of(const Counts& counts) {
-  std::size_t sum = 0;
-  for (const std::size_t count : counts)
-    if (__builtin_add_overflow(sum, count, &sum))
-      refuse("the counts add up to more elements than memory can hold");
-  return sum;
-}
 
 // Holds the same counts in elements of Rondo. Their sum fits in memory.
 Counts in_parts(Counts counts, const View& view) {
@@ -231,7 +230,7 @@ py::object all_gather_v(Shared session, py::handle data, py::handle out, py::han
   const Request read("all_gather_v", session, keywords);
   const Counts items = read.counts(counts);
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_items(both, read.own(items), sum_of(items));
+  read.require_items(both, read.own(items), read.sum_of(items));
   const Counts parts = in_parts(items, both.in);
   return read.run(std::move(both), &Communicator::all_gather_v, parts);
 }
@@ -241,7 +240,7 @@ py::object reduce_scatter_v(Shared session, py::handle data, py::handle out, py:
   const Request read("reduce_scatter_v", session, keywords);
   const Counts items = read.counts(counts);
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_items(both, sum_of(items), read.own(items));
+  read.require_items(both, read.sum_of(items), read.own(items));
   const ReduceOp how = read.reduction(op, both.in);
   const Counts parts = in_parts(items, both.in);
   return read.run(std::move(both), &Communicator::reduce_scatter_v, parts, how);
@@ -253,7 +252,7 @@ py::object all_to_all_v(Shared session, py::handle data, py::handle send_counts,
   const Counts sends = read.counts(send_counts, "send_counts"),
                receives = read.counts(receive_counts, "receive_counts");
   Borrowed both{read.in(data), read.out(out), {}};
-  read.require_items(both, sum_of(sends), sum_of(receives));
+  read.require_items(both, read.sum_of(sends), read.sum_of(receives));
   const Counts sent = in_parts(sends, both.in), received = in_parts(receives, both.in);
   return read.run(Lane::messages, std::move(both), [&](auto& c, auto& with, auto& options) {
     return c.all_to_all_v(with.input(), sent, with.output(), received, options);

@@ -150,6 +150,7 @@ class Session {
 
  private:
   bool holds_this_thread(const Inside* one) const noexcept {
+    if (in_child()) return false;  // split() goes on in the parent alone
     while (one != nullptr && &one->session_ != this) one = one->outer_;
     return one != nullptr;
   }

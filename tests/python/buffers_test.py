@@ -50,7 +50,7 @@ def kinds(c):
     c.broadcast(fixed if c.rank == 0 else out, root=0)
     assert c.rank == 0 or not out.any()
 
-    with c.register(words):
+    with c.register(fixed.copy()), c.register(words):
         c.all_reduce(words, op=rondo.ReduceOp.MAX, dtype=rondo.DType.F32)
     # Not registered any more, so it may grow.
     words += b"more"

@@ -61,6 +61,7 @@ def block_raises():
 
 
 def aborts(c):
+    raises(rondo.InvalidArgumentError, "^all_gather_v: the counts add up to more", c.all_gather_v, b"", bytearray(), [1 << 63] * 2)
     if c.rank == 0:
         c.abort("the loss is NaN")
     raises(rondo.AbortedError, "rank 0 called abort: .*the loss is NaN", lambda: [c.barrier() for _ in range(1000)])

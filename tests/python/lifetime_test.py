@@ -281,6 +281,15 @@ def interrupted_split(c):
     def handler(*_):
         for call in c.close, c.barrier:
             raises(rondo.InvalidArgumentError, "a handler of a signal cannot", call)
+        child = os.fork()
+        if child == 0:
+            try:
+                raises(rondo.UnsupportedError, "forked child", c.barrier)
+                c.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
         raise KeyboardInterrupt
 
     if c.rank == 1:
