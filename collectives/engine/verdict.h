@@ -54,7 +54,8 @@ class Verdict {
   // Without an observer nobody answers, so the first suspicion is the cause at once.
   explicit Verdict(EngineObserver* observer) noexcept : observer_(observer) {}
 
-  // True when no byte may be moved any more: the communicator has failed, or this rank suspects it.
+  // True when no pass may begin any more: the communicator has failed, or this rank suspects it. In
+  // the pass under way links may still deliver (owner.h), and an operation may end well.
   bool stopped() const noexcept { return stopped_; }
   // The cause with which operations end; null until there is one.
   const operation::Failure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }

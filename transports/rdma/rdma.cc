@@ -414,7 +414,7 @@ bool Rdma::prepare_sleep() {
   return std::ranges::none_of(active_, [](RdmaLink* link) { return link->ready(); });
 }
 
-// All that was sent must have arrived when the peers read_message bye.
+// All that was sent must have arrived when the peers read "bye".
 void Rdma::flush_links(base::TimePoint until) {
   for (RdmaLink* const link : active_) link->flush();
   const auto all_flushed = [&] {
