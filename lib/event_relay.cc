@@ -7,8 +7,9 @@
 
 namespace rondo::lib {
 
-void EventRelay::begin(engine::Engine& engine) {
+void EventRelay::begin(engine::Engine& engine, recorder::Dumps& dumps) {
   engine_ = &engine;
+  dumps_ = &dumps;
   control_.start(*this);
 }
 
@@ -24,6 +25,7 @@ void EventRelay::stalled(Priority lane, std::uint64_t number) {
 }
 void EventRelay::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
   control_.report_slow(lane, number, waited);
+  if (dumps_ != nullptr) dumps_->waits([this] { return engine_->snapshot(); });
 }
 void EventRelay::late(const operation::LateReport& report) {
   const auto rank = static_cast<std::size_t>(report.rank);

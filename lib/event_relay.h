@@ -3,6 +3,7 @@
 
 #include "collectives/engine/engine.h"
 #include "lib/control/control.h"
+#include "lib/recorder/dump.h"
 #include "lib/routes.h"
 
 namespace rondo::lib {
@@ -32,7 +33,7 @@ class EventRelay final : public engine::EngineObserver, public control::ControlC
       : place_(place), hosts_(hosts), control_(control) {}
 
   // From now on the engine gets the events of the control plane, first those that came before.
-  void begin(engine::Engine& engine);
+  void begin(engine::Engine& engine, recorder::Dumps& dumps);
 
   void failure(const operation::Failure& failure) override;
   void stalled(Priority lane, std::uint64_t number) override;
@@ -48,7 +49,9 @@ class EventRelay final : public engine::EngineObserver, public control::ControlC
   const rendezvous::Place& place_;
   const HostMap& hosts_;
   control::Control& control_;
-  engine::Engine* engine_ = nullptr;  // set when work begins
+  // Set when work begins.
+  engine::Engine* engine_ = nullptr;
+  recorder::Dumps* dumps_ = nullptr;
 };
 
 }  // namespace rondo::lib

@@ -5,6 +5,7 @@
 #include "lib/state.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/interruption.h"
 #include "base/log.h"
@@ -30,6 +31,7 @@ constexpr milliseconds leaving_timeout{1000}, linger_time{1500}, linger_time_in_
 // rank's own control plane decides within two seconds.
 constexpr milliseconds verdict_time{3'000};
 constexpr int most_depth = 1024;
+constexpr std::int64_t most_recorded = 1'000'000, usually_recorded = 2000;
 constexpr std::size_t longest_abort_text = 1000;
 
 // How long an operation waits before rank 0 warns about it.
@@ -38,6 +40,12 @@ nanoseconds warn_after() {
   return settings::variable(name) == "0"
              ? milliseconds{}
              : settings::seconds_variable(name).value_or(usual_patience);
+}
+
+// How many operations are kept for the dump.
+std::size_t recorded_operations() {
+  return static_cast<std::size_t>(
+      settings::whole_variable("RONDO_RECORDER", 0, most_recorded).value_or(usually_recorded));
 }
 
 void check_options(const Options& options, const rendezvous::Place& place) {
@@ -113,7 +121,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   }
   // Either connect() returns on every rank, or it fails on every rank, with one cause.
   if (failure) throw Error(failure->code, failure->cause);
-  if (relay_) relay_->begin(*engine_);
+  if (relay_) relay_->begin(*engine_, *dumps_);
   if (!joined_.control) return;
   routes_.keep_room_for_links(options_.connections);
   warn_about_quota(hosts_.cores);
@@ -154,12 +162,15 @@ void CommunicatorState::connect_all() {
     hosts_.local_ranks = {place_.rank};
   }
   share_memory_of_gpus();
+  dumps_.emplace(describe_job());
   engine_ = std::make_unique<engine::Engine>(
-      engine::EngineOptions{place_.rank, place_.size, hosts_.cores.ranks_per_core,
-                            settings::wait_mode_of(options_), options_.checksum,
-                            options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
-                            routes_.name(), hosts_.hosts, !options_.metrics.empty(), warn_after(),
-                            core_check(routes_.transports())},
+      engine::EngineOptions{
+          place_.rank, place_.size, hosts_.cores.ranks_per_core, settings::wait_mode_of(options_),
+          options_.checksum, options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
+          routes_.name(), hosts_.hosts, !options_.metrics.empty(), warn_after(),
+          recorded_operations(),
+          [this](const engine::Snapshot& seen) { return dumps_->failed(seen, heard()); },
+          core_check(routes_.transports())},
       routes_.by_rank(), routes_.all(), relay_ ? &*relay_ : nullptr);
   if (plans_.wanted() == schedules::Algorithm::direct && place_.size > 1 && !engine_->has_direct())
     throw Error(
@@ -247,6 +258,22 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: operations end at their deadlines
   }
+}
+
+// A communicator of one rank has no number of its own: two of one process share their dumps.
+recorder::Job CommunicatorState::describe_job() const {
+  recorder::Job job{
+      place_.rank,    place_.size,
+      place_.group,   place_.size > 1 ? joined_.job : static_cast<std::uint64_t>(::getpid()),
+      routes_.name(), {},
+      hosts_.names,   settings::settings_in_force(options_)};
+  for (const transports::Transport* const transport : routes_.by_rank())
+    job.transports.emplace_back(transport == nullptr ? "self" : transport->name());
+  return job;
+}
+
+std::string CommunicatorState::dump(std::string_view path, recorder::Why why) {
+  return dumps_->write(engine().snapshot(), why, path, heard());
 }
 
 Memory CommunicatorState::allocate(std::size_t bytes, int device) {

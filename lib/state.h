@@ -21,6 +21,7 @@
 #include "lib/own_rooms.h"
 #include "lib/plans.h"
 #include "lib/point.h"
+#include "lib/recorder/dump.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "lib/routes.h"
 
@@ -75,6 +76,8 @@ class CommunicatorState final {
   }
 
   void abort(std::error_code why, std::string_view text) noexcept;
+  // See Communicator::dump().
+  std::string dump(std::string_view path, recorder::Why why = recorder::Why::call);
   // Takes memory from the first transport that shares memory between ranks; else maps memory of
   // this process alone. Registers it with every transport. device: a GPU, or negative.
   Memory allocate(std::size_t bytes, int device);
@@ -85,6 +88,8 @@ class CommunicatorState final {
   void connect_all();
   void share_memory_of_gpus();
   void begin_metrics();
+  recorder::Job describe_job() const;
+  recorder::Heard heard() const { return {}; }
 
   const unsigned generation_ = base::process_generation();
   Options options_;  // constant after the constructor, as is place_
@@ -101,6 +106,7 @@ class CommunicatorState final {
   // They may own memory that operations use, so they are destroyed after the engine.
   Attachments attachments_;
   GpuLanes gpu_lanes_;
+  std::optional<recorder::Dumps> dumps_;
   std::unique_ptr<engine::Engine> engine_;
   std::optional<CollectiveCalls> collectives_;
   std::optional<MessageCalls> messages_;

@@ -200,6 +200,9 @@ class DirectFlags {
   bool reached(std::size_t rank, Counter counter, std::uint64_t value) const noexcept {
     return load_acquire(counter_of(rank, counter)) >= value;
   }
+  std::uint64_t count(std::size_t rank, Counter counter) const noexcept {
+    return load_acquire(counter_of(rank, counter));
+  }
   void publish(Counter counter, std::uint64_t value) const {
     store_release(counter_of(rank_, counter), value);
     windows_.notify();

@@ -273,6 +273,28 @@ void DirectLane::append_awaited(std::vector<int>& ranks) const {
     if (rank != rank_ && protocol_.awaits(flags_, rank)) ranks.push_back(ranks_[rank]);
 }
 
+void DirectLane::append_views(transports::Lane lane,
+                              std::vector<operation::PeerView>& views) const {
+  if (queue_.empty()) return;
+  const std::uint64_t call = first().number;
+  const bool is_posted = queue_.first() != next_;
+  for (std::size_t rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    operation::PeerView view;
+    view.lane = lane;
+    view.rank = ranks_[rank];
+    const bool posted = is_posted && flags_.posted(rank, protocol_.first());
+    if (is_posted && protocol_.awaits(flags_, rank))
+      view.expected = fmt::format("{} of #{}", posted ? "chunks" : "post", call);
+    if (posted)
+      view.seen = fmt::format("post of #{}, {} chunks in, {} combined, {} out", call,
+                              flags_.count(rank, Counter::copied_in) - protocol_.base(),
+                              flags_.count(rank, Counter::combined) - protocol_.base(),
+                              flags_.count(rank, Counter::copied_out) - protocol_.base());
+    views.push_back(std::move(view));
+  }
+}
+
 std::string DirectLane::awaited_device() const {
   if (queue_.empty() || first().memory == nullptr) return {};
   const std::string before = first().awaited_mark();

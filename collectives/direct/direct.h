@@ -22,6 +22,7 @@
 #include "collectives/direct/protocol.h"
 #include "collectives/operation/frame.h"
 #include "collectives/operation/operation.h"
+#include "collectives/operation/recorder.h"
 
 namespace rondo::direct {
 
@@ -38,7 +39,7 @@ struct DirectOptions {
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: advance() throws
 // Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
-// clear(), offender(), offence(), append_awaited(), awaited() and bytes_loaded() may be called.
+// clear() and functions that tell something may be called.
 class DirectLane {
  public:
   using Step = Protocol<DirectFlags>::Step;
@@ -71,6 +72,9 @@ class DirectLane {
   std::optional<operation::Frame> offence() const;
   // The ranks that the first operation waits for.
   void append_awaited(std::vector<int>& ranks) const;
+  // Adds what is awaited of each of the others, and what it has done, as counts of posts and
+  // chunks.
+  void append_views(transports::Lane lane, std::vector<operation::PeerView>& views) const;
   // The ranks whose stores must wake this one, a bit for each (transports::wake_bit()). Call it
   // after advance() has done nothing.
   std::uint64_t awaited() const noexcept;
@@ -90,7 +94,10 @@ class DirectLane {
       return mover() == nullptr || mover()->may_start(kind);
     }
     bool landed(Counter kind, std::uint64_t chunk) const {
-      return mover() == nullptr || mover()->landed(lane.exchange_, kind, chunk);
+      if (mover() == nullptr) return true;
+      if (!mover()->landed(lane.exchange_, kind, chunk)) return false;
+      lane.first().times.stored = base::Clock::now();
+      return true;
     }
     bool result_landed() const { return mover() == nullptr || mover()->result_landed(); }
     void write_post(std::uint64_t sequence, std::uint64_t number) const {
@@ -100,7 +107,9 @@ class DirectLane {
     void finish_value(std::uint64_t, std::uint64_t number) const { lane.finish_value(number); }
     Agreement agree(std::uint64_t sequence) const { return lane.agree(sequence); }
     void copy_in(std::uint64_t chunk) const {
-      mover() == nullptr ? lane.exchange_.copy_in(chunk) : mover()->copy_in(lane.exchange_, chunk);
+      if (mover() == nullptr) return lane.exchange_.copy_in(chunk);
+      if (chunk == 0) lane.first().times.copied = base::Clock::now();
+      mover()->copy_in(lane.exchange_, chunk);
     }
     void combine(std::uint64_t chunk) const {
       mover() == nullptr ? lane.exchange_.combine(chunk) : mover()->combine(lane.exchange_, chunk);

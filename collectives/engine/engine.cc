@@ -38,7 +38,8 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       owners_(options_, *this, transports_, calls_, verdict_, *this),
       starter_(options_, *this, {calls_, owners_, verdict_, departures_, *this}),
       has_direct_(owners_.has_direct()),
-      two_level_(owners_.two_level()) {
+      two_level_(owners_.two_level()),
+      recorder_(options.recorded) {
   for (transports::Transport* transport : transports_) transport->open(owners_.sinks());
   if (options_.size > 1) driver_.start_background();
 }
@@ -257,6 +258,7 @@ void Engine::finished(operation::Operation& operation) {
   if (const auto late = calls.watch().ended(operation)) tell_late(*late);
   starter_.memory_freed();
   keep_for_callback(operation);
+  recorder_.ended(operation, operation::RecordState::done, calls.looked());
   operation.succeed();
   release(operation);
 }
@@ -306,11 +308,15 @@ void Engine::suspect(operation::Failure failure) {
 }
 
 // The communicator has failed: no owner and no transport uses memory of an operation after this.
-void Engine::end_all() {
+void Engine::end_all(Cause cause) {
+  failed_ = base::Clock::now();
+  std::optional<Snapshot> seen;
+  if (cause == Cause::failure && options_.on_failure) seen = look();
   for (transports::Transport* transport : transports_) transport->halt();
   owners_.clear();
   starter_.clear();
   owners_.devices().await_copies(options_.rank);
+  if (seen) noted_ = options_.on_failure(*seen);
   fail_calls(operation::Failure(*verdict_.failure()));
   times_.clear();
   driver_.wake_sleeper();
@@ -322,7 +328,9 @@ void Engine::fail_calls(const operation::Failure& failure) {
       operation::Operation* const next = operation->later;
       keep_for_callback(*operation);
       ++failures_;
-      operation->fail(failure.code, operation->describe(options_.transport) + ": " + failure.cause);
+      recorder_.ended(*operation, operation::RecordState::failed, calls.looked());
+      operation->fail(failure.code,
+                      operation->describe(options_.transport) + ": " + failure.cause + noted_);
       release(*operation);
       operation = next;
     }
@@ -353,7 +361,7 @@ Engine::Departure Engine::stop(base::TimePoint until) {
     }
     if (verdict_.end({Errc::aborted,
                       "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
-      end_all();
+      end_all(Cause::departure);
     deliver();
   }
   driver_.join();
@@ -396,7 +404,7 @@ void Engine::check_time(base::TimePoint now) {
   if (verdict_.check(now)) return end_all();
   if (verdict_.stopped()) return;
   times_.start_clocks(now);
-  for (operation::LaneCalls& calls : calls_) calls.watch().look(calls.first(), now);
+  for (operation::LaneCalls& calls : calls_) calls.look(now);
   if (now < next_check()) return;
   owners_.check(now);
   if (!verdict_.stopped() && times_.check(now)) end_all();
@@ -406,15 +414,50 @@ void Engine::check_time(base::TimePoint now) {
 
 operation::RankStatus Engine::status() {
   const base::Locked lock(driver_.mutex());
-  const base::TimePoint now = base::Clock::now();
+  return status_at(base::Clock::now());
+}
+
+operation::RankStatus Engine::status_at(base::TimePoint now) const {
   operation::RankStatus status;
   for (std::size_t i = 0; i < lane_count; ++i) status.lanes[i] = calls_[i].status(now);
-  operation::LaneStatus messages = calls(transports::Lane::messages).status(now);
+  operation::LaneStatus messages =
+      calls_[static_cast<std::size_t>(transports::Lane::messages)].status(now);
   status.messages.current = std::move(messages.current);
   status.messages.waiting_for = std::move(messages.waiting_for);
   status.messages.waited_ns = messages.waited_ns;
   status.messages.device = std::move(messages.device);
   return status;
+}
+
+Snapshot Engine::snapshot() {
+  const base::Locked lock(driver_.mutex());
+  return look();
+}
+
+namespace {
+
+operation::RecordState state_of(const operation::Operation& operation) {
+  using enum operation::RecordState;
+  if (operation.next_owner != nullptr) return memory;
+  if (!operation.mark.reached) return stream;
+  const WaitCause cause = operation.owner->standing(operation, false).cause;
+  return cause == WaitCause::ranks ? ranks : cause == WaitCause::gpu ? stream : moving;
+}
+
+}  // namespace
+
+Snapshot Engine::look() {
+  Snapshot seen;
+  seen.now = base::Clock::now();
+  if (const operation::Failure* const failure = verdict_.failure()) seen.failure = *failure;
+  seen.failed = failed_;
+  seen.status = status_at(seen.now);
+  for (const operation::LaneCalls& calls : calls_)
+    for (const operation::Operation* o = calls.last(); o != nullptr; o = o->earlier)
+      seen.records.push_back(operation::Recorder::record_of(*o, state_of(*o)));
+  recorder_.for_each([&](const operation::Record& record) { seen.records.push_back(record); });
+  owners_.append_views(seen.peers);
+  return seen;
 }
 
 Statistics Engine::statistics() {

@@ -28,12 +28,14 @@
 #include "collectives/engine/driver.h"
 #include "collectives/engine/options.h"
 #include "collectives/engine/owners.h"
+#include "collectives/engine/snapshot.h"
 #include "collectives/engine/starter.h"
 #include "collectives/engine/verdict.h"
 #include "collectives/operation/failure.h"
 #include "collectives/operation/lane_calls.h"
 #include "collectives/operation/operation.h"
 #include "collectives/operation/owner.h"
+#include "collectives/operation/recorder.h"
 #include "collectives/operation/waker.h"
 #include "transports/transport.h"
 
@@ -110,6 +112,7 @@ class Engine final : private operation::OwnerHost, private Driven {
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
 
   operation::RankStatus status();
+  Snapshot snapshot();
   Statistics statistics();
   // By tag, if EngineOptions::counts_tags; else nothing.
   std::optional<operation::TagCounts> tag_counts();
@@ -153,7 +156,10 @@ class Engine final : private operation::OwnerHost, private Driven {
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
   void keep_for_callback(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
   void release(operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
-  void end_all() RONDO_REQUIRES(driver_.mutex());
+  enum class Cause { failure, departure };
+  void end_all(Cause cause = Cause::failure) RONDO_REQUIRES(driver_.mutex());
+  operation::RankStatus status_at(base::TimePoint now) const RONDO_REQUIRES(driver_.mutex());
+  Snapshot look() RONDO_REQUIRES(driver_.mutex());
   void fail_calls(const operation::Failure& failure) RONDO_REQUIRES(driver_.mutex());
   void check_left(const operation::LaneCalls& calls) RONDO_REQUIRES(driver_.mutex());
 
@@ -175,6 +181,9 @@ class Engine final : private operation::OwnerHost, private Driven {
   const lanes::TwoLevelOwner* const
       two_level_;  // only for what it has from its constructor; or null
 
+  operation::Recorder recorder_ RONDO_GUARDED_BY(driver_.mutex());
+  base::TimePoint failed_ RONDO_GUARDED_BY(driver_.mutex()){};
+  std::string noted_ RONDO_GUARDED_BY(driver_.mutex());  // what on_failure has returned
   std::uint64_t failures_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.

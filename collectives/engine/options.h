@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include "collectives/schedules/hosts.h"
 
 namespace rondo::engine {
+
+struct Snapshot;
 
 struct EngineOptions {
   int rank = 0;
@@ -23,6 +26,10 @@ struct EngineOptions {
   schedules::Hosts hosts = {};  // which ranks share a host; the same on all ranks
   bool counts_tags = false;     // Engine::tag_counts() has values
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
+  std::size_t recorded = 0;  // how many operations are kept for the dump
+  // The communicator has failed, and nothing has ended yet. Called once, under the engine's lock,
+  // which it must not take. Returns what the error of every operation says besides.
+  std::function<std::string(const Snapshot&)> on_failure = {};
   // Publishes the core on which this rank waits, and tells whether another rank that is awake waits
   // there too. Empty, or no value: nobody can tell.
   std::function<std::optional<bool>(int core)> shares_core = {};

@@ -84,6 +84,9 @@ class Owners {
   // Forgets all operations.
   void clear() noexcept;
   operation::Traffic traffic() const noexcept;
+  void append_views(std::vector<operation::PeerView>& views) const {
+    for (const operation::OperationOwner* const owner : all_) owner->append_views(views);
+  }
 
  private:
   void share_memory(const EngineOptions& options, transports::Windows& windows,

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/point/message_operation.h"
+
 namespace rondo::gpu {
 
 using point::Request;
@@ -62,6 +64,7 @@ void MessageStaging::load(Request& request, std::size_t offset, std::size_t byte
   Slot* const slot = sends_.take(bytes);
   if (slot == nullptr) return;
   ++share;
+  if (offset == 0) request.operation->times.copied = base::Clock::now();
   const device::Current current(port_.gpu());
   loads_.queue.to_host(slot->memory, address_of(request.data + offset), bytes);
   loads_.queue.end_batch();
@@ -121,6 +124,7 @@ Request* MessageStaging::take_stored() {
   else
     --copies_;
   --copy.request->copies;
+  copy.request->operation->times.stored = base::Clock::now();
   return copy.request;
 }
 

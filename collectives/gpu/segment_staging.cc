@@ -42,6 +42,7 @@ bool SegmentStaging::advance(Half& half) {
   }
   while (!half.stores->idle() && half.stores->take_ended()) {
     half.owner->run.stored();
+    half.owner->times.stored = base::Clock::now();
     moved = true;
   }
   moved = store(half) || moved;
@@ -60,6 +61,7 @@ bool SegmentStaging::load(Half& half) {
       operation.run.loaded();
     } else {
       if (!operation.mark.reached) break;
+      if (segment == 0) operation.times.copied = base::Clock::now();
       for (const operation::Run::Copy& copy : copies_)
         half.loads->to_host(copy.staging, address_of(operation.in) + copy.offset, copy.bytes);
       half.loads->end_batch();

@@ -72,4 +72,8 @@ operation::Traffic DirectOwner::traffic() const noexcept {
   return result;
 }
 
+void DirectOwner::append_views(std::vector<operation::PeerView>& views) const {
+  lane_.append_views(calls_.lane(), views);
+}
+
 }  // namespace rondo::lanes

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/crc32c.h"
+#include "collectives/operation/recorder.h"
 
 namespace rondo::lanes {
 
@@ -171,6 +172,7 @@ bool ScheduledLane::send_ready(Channel& c) {
     if (!outgoing) break;
     if (c.link == nullptr) c.link = &host_.link(c.peer, calls_.lane());
     if (!c.refused) c.refused = header_of(operation, *outgoing);
+    if (operation.times.sent == base::TimePoint{}) operation.times.sent = calls_.looked();
     const transports::Send result = c.link->send(*c.refused, outgoing->payload);
     if (result == transports::Send::full) break;
     c.refused.reset();
@@ -214,7 +216,7 @@ transports::Header ScheduledLane::arrived(transports::Link& link,
   show_header(c);
   if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
   c.held.reset();
-  c.arriving = frame;
+  c.arriving = c.last = frame;
   c.checksum = 0;
   return transports::Header::accept;
 }
@@ -239,6 +241,8 @@ void ScheduledLane::received(transports::Link& link) {
     return corrupt(c, "the checksum of a payload does not match");
   ++traffic_.frames_received;
   traffic_.bytes_received += bytes;
+  c.bytes += bytes;
+  c.last_time = operation.times.arrived = calls_.looked();
   calls_.moved();
   operation.run.received(c.receiving_index);
   settle_receiving(c);
@@ -260,6 +264,7 @@ void ScheduledLane::show_header(Channel& c) noexcept {
   operation::ScheduledOperation& operation = *c.receiving;
   if (c.heard == operation.number) return;
   c.heard = operation.number;
+  c.bytes = 0;
   if (operation.run.program().peer(c.receiving_index).tells && --operation.unheard == 0)
     calls_.watch().heard_all(operation);
 }
@@ -347,6 +352,34 @@ void ScheduledLane::append_awaited(const operation::Operation& operation,
   const auto& peers = o->run.program().peers();
   for (std::size_t i = 0; i < peers.size(); ++i)
     if (!o->run.peer(static_cast<int>(i)).receives.done()) awaited.ranks.push_back(peers[i].rank);
+}
+
+namespace {
+
+std::string text_of(std::uint64_t number, std::uint64_t segment, std::uint64_t frame) {
+  return fmt::format("#{} segment {} frame {}", number, segment, frame);
+}
+
+}  // namespace
+
+void ScheduledLane::append_views(std::vector<operation::PeerView>& views) const {
+  for (const Channel& c : channels_) {
+    if (c.link == nullptr && c.receiving == nullptr && c.sending == nullptr) continue;
+    operation::PeerView view;
+    view.lane = calls_.lane();
+    view.rank = c.peer;
+    view.link = c.link;
+    if (c.receiving != nullptr) {
+      const operation::FramePlace next = c.receiving->run.next_receive(c.receiving_index);
+      view.expected = text_of(c.receiving->number, next.segment, next.frame);
+    }
+    if (const auto& seen = c.held ? c.held : c.last)
+      view.seen = text_of(seen->number, seen->segment, seen->frame);
+    view.bytes = c.bytes;
+    view.queued = c.queued.size();
+    view.heard = c.last_time;
+    views.push_back(std::move(view));
+  }
 }
 
 operation::Traffic ScheduledLane::traffic() const noexcept {

@@ -49,6 +49,7 @@ class ScheduledLane final : public operation::LinkOwner {
   void append_awaited(const operation::Operation& operation,
                       operation::Awaited& awaited) const override;
   operation::Traffic traffic() const noexcept override;
+  void append_views(std::vector<operation::PeerView>& views) const override;
 
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
   transports::Header arrived(transports::Link& link,
@@ -82,6 +83,9 @@ class ScheduledLane final : public operation::LinkOwner {
     std::vector<QueuedSend> queued;            // frames under way on the link, oldest first
     std::optional<operation::Frame> arriving;  // header accepted, payload under way
     std::uint64_t heard = 0;                   // the newest operation of which a frame has come
+    std::optional<operation::Frame> last;      // the newest header that was accepted
+    base::TimePoint last_time{};               // when its frame had come
+    std::uint64_t bytes = 0;                   // of the operation of `heard`
     std::uint32_t checksum = 0;                // of the borrowed bytes so far
     std::optional<operation::Frame> held;      // header of an operation that has not begun here
   };

@@ -262,4 +262,8 @@ operation::Traffic TwoLevelOwner::traffic() const noexcept {
   return result;
 }
 
+void TwoLevelOwner::append_views(std::vector<operation::PeerView>& views) const {
+  for (const Stage& stage : stages_) stage.lane.append_views(calls_.lane(), views);
+}
+
 }  // namespace rondo::lanes

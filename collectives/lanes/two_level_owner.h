@@ -82,6 +82,7 @@ class TwoLevelOwner final : public operation::OperationOwner {
   void append_awaited(const operation::Operation& operation,
                       operation::Awaited& awaited) const override;
   operation::Traffic traffic() const noexcept override;
+  void append_views(std::vector<operation::PeerView>& views) const override;
 
  private:
   enum Which : std::size_t { sums, copies };

@@ -20,6 +20,9 @@ struct Failure {
   // The rank whose link or connection has ended; -1: none. If the control plane knows that this
   // rank has left in order, that becomes the cause.
   int lost = -1;
+  std::vector<int> culprits = {};  // ranks to blame, as far as that is known
+  int seen_by = -1;                // the rank that saw it first-hand; -1: not known
+  std::string link = {};           // "tcp 10.0.0.7:41022", where it was seen; else empty
 };
 
 // The failure when a rank has destroyed its communicator in order. finished: its last operation in

@@ -49,6 +49,14 @@ class LaneCalls {
   // Something has moved: for any collective of this lane, or for the oldest call of messages.
   void moved() noexcept { ++moves_; }
 
+  // The driver looks at the clock.
+  void look(base::TimePoint now) {
+    looked_ = now;
+    watch_.look(first_, now);
+  }
+  // When it did so last.
+  base::TimePoint looked() const noexcept { return looked_; }
+
   // Times the oldest call.
   Watch& watch() noexcept { return watch_; }
   const Watch& watch() const noexcept { return watch_; }
@@ -79,6 +87,7 @@ class LaneCalls {
   std::uint64_t stalled_told_ = 0, slow_told_ = 0;  // the newest number
   schedules::Signature last_signature_;
   std::uint64_t last_number_ = 0;
+  base::TimePoint looked_{};
   Watch watch_;
 };
 

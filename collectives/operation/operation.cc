@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "collectives/operation/recorder.h"
+
 namespace rondo::operation {
 
 namespace {
@@ -30,6 +32,7 @@ void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanos
   time_limit = limit;
   timed = false;
   deadline = base::TimePoint::max();
+  times = {};
   const std::size_t length = std::min(its_tag.size(), sizeof(tag) - 1);
   std::copy_n(its_tag.data(), length, tag);
   tag[length] = '\0';
@@ -65,6 +68,12 @@ bool CollectiveOperation::conflicts(std::span<const std::byte> reads,
 
 std::string CollectiveOperation::describe(std::string_view transport) const {
   return schedules::describe_call(signature, number, priority(), tag, transport);
+}
+
+void CollectiveOperation::outline(Record& record) const noexcept {
+  record.signature = signature;
+  record.batch = false;
+  record.bytes = std::max(in_bytes, out_bytes);
 }
 
 void ScheduledOperation::keep_call(const schedules::Call& call) {

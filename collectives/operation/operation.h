@@ -41,6 +41,18 @@ namespace rondo::operation {
 
 class CollectiveOperation;
 class OperationOwner;
+struct Record;
+
+// When an operation got how far, by the driver's last look at the clock. A default TimePoint: it is
+// not known, because the operation did not get there or ended before a look.
+struct OperationTimes {
+  base::TimePoint called{};
+  base::TimePoint sent{};              // the first frame
+  base::TimePoint arrived{};           // the last arrival
+  base::TimePoint copied{}, stored{};  // the first copy from the device, the last copy to it
+  int last = -1;                       // the rank for which this one waited alone, and how long
+  nanoseconds late{};
+};
 
 class Operation {
  public:
@@ -87,15 +99,18 @@ class Operation {
   virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
   // For TagCounts.
   std::size_t kind() const noexcept;
+  // Fills in what kind of call it is: signature, batch and bytes.
+  virtual void outline(Record& record) const noexcept = 0;
 
   // Called at the driver's first look at the clock after the start. Most operations end before it,
   // and need no clock.
   void start_clock(base::TimePoint now) noexcept {
     timed = true;
+    times.called = now;
     deadline = base::after(now, time_limit);
   }
   nanoseconds waited(base::TimePoint now) const noexcept {
-    return timed ? now - (deadline - time_limit) : nanoseconds{};
+    return timed ? now - times.called : nanoseconds{};
   }
   // Names the work that is awaited if the mark has not been reached; else empty.
   std::string awaited_mark() const { return mark.reached ? std::string() : memory->awaited(mark); }
@@ -107,6 +122,7 @@ class Operation {
   nanoseconds time_limit{};
   bool timed = false;
   base::TimePoint deadline = base::TimePoint::max();  // once timed
+  OperationTimes times;
   char tag[32] = {};
   // Where the buffers lie, if the processor does not reach them; null: in host memory. The
   // operation comes after the mark.
@@ -144,6 +160,7 @@ class CollectiveOperation : public Operation {
                  std::span<const std::byte> writes) const noexcept override;
   std::string describe(std::string_view transport) const override;
   const CollectiveOperation* collective() const noexcept override { return this; }
+  void outline(Record& record) const noexcept override;
   Priority priority() const noexcept {
     return lane == transports::Lane::urgent ? Priority::urgent : Priority::bulk;
   }

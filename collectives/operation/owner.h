@@ -27,6 +27,7 @@
 namespace rondo::operation {
 
 class Operation;
+struct PeerView;
 
 // Counts the frames and bytes that an owner has moved, and the memory that it keeps for staging and
 // for early messages.
@@ -74,6 +75,8 @@ class OperationOwner {
   // append_awaited() adds says it all.
   virtual std::string late_text(const Operation&) const { return {}; }
   virtual Traffic traffic() const noexcept = 0;
+  // Adds what this owner knows of each peer that it has to do with.
+  virtual void append_views(std::vector<PeerView>&) const {}
 };
 
 // An owner that is also the sink of the links of one lane.

@@ -46,13 +46,16 @@ void Watch::look(const Operation* oldest, base::TimePoint now) {
   only_since_ = now;
 }
 
-void Watch::heard_all(const Operation& operation) noexcept {
+void Watch::heard_all(Operation& operation) noexcept {
   if (!waits_for_ranks(operation)) return;
   if (seen_again_) {
     const base::TimePoint now = base::Clock::now();
     add(now);
+    operation.times.arrived = now;
     if (const auto rank = static_cast<std::size_t>(only_); only_ >= 0 && rank < late_.size()) {
       const nanoseconds alone = now - only_since_;
+      operation.times.last = only_;
+      operation.times.late = alone;
       ++late_[rank].calls;
       late_[rank].waited += alone;
       if (window_.candidate < 0) {

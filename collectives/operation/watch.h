@@ -53,8 +53,8 @@ class Watch {
   bool waits_for_ranks(const Operation& operation) const noexcept {
     return watched_ == &operation && cause_ == WaitCause::ranks;
   }
-  // All ranks that this one hears of have called the operation.
-  void heard_all(const Operation& operation) noexcept;
+  // All ranks that this one hears of have called the operation. Notes there which was the last.
+  void heard_all(Operation& operation) noexcept;
   // The operation has ended. A value: a rank to warn about.
   std::optional<LateReport> ended(const Operation& operation) noexcept;
   // All calls have ended.

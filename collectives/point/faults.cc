@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collectives/operation/recorder.h"
 #include "collectives/point/point.h"
 #include "collectives/schedules/call.h"
 
@@ -217,6 +218,25 @@ operation::Traffic Point::traffic() const noexcept {
   operation::Traffic result = traffic_;
   result.staging_bytes = matching_.memory();
   return result;
+}
+
+// Numbers are those of messages, in the order in which the sender called.
+void Point::append_views(std::vector<operation::PeerView>& views) const {
+  for (const auto& p : peers_) {
+    if (!p) continue;
+    operation::PeerView view;
+    view.lane = transports::Lane::messages;
+    view.rank = p->rank;
+    view.link = p->link;
+    if (p->pending != 0)
+      view.expected = fmt::format("{} messages open, {} sent and {} announced so far", p->pending,
+                                  p->messages_sent, p->announced_count);
+    if (p->messages_received != 0) view.seen = fmt::format("message {}", p->messages_received);
+    view.bytes = p->cost_received;
+    view.queued = p->flying.size();
+    view.heard = p->heard;
+    views.push_back(std::move(view));
+  }
 }
 
 std::string Point::missing(const operation::Operation& operation) const {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "collectives/operation/recorder.h"
 
 namespace rondo::point {
 
@@ -36,6 +37,18 @@ void MessageOperation::start(const PointCall& call, std::uint64_t its_number) {
   transfers_left = call.transfers.size();
   source_ = -1;
   Operation::start(transports::Lane::messages, its_number, call.time_limit, call.tag);
+}
+
+void MessageOperation::outline(operation::Record& record) const noexcept {
+  record.signature = {};
+  record.signature.operation = shape_.operation;
+  record.signature.type = type_;
+  record.signature.count = count_;
+  record.signature.root = static_cast<std::uint32_t>(source_ >= 0 ? source_ : shape_.peer);
+  record.signature.plan = shape_.tag;
+  record.signature.on_device = memory != nullptr;
+  record.batch = shape_.batch;
+  record.bytes = shape_.bytes;
 }
 
 std::string MessageOperation::describe(std::string_view transport) const {

@@ -33,6 +33,7 @@ class MessageOperation final : public operation::Operation {
   }
   // "send #12 (8 f32 to rank 1, tag 7 over tcp)"
   std::string describe(std::string_view transport) const override;
+  void outline(operation::Record& record) const noexcept override;
   int source() const noexcept override { return source_; }
   // A receive of this call has ended. Its message came from this rank.
   void received_from(int rank) noexcept {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fifo.h"
 #include "collectives/point/frame.h"
 #include "transports/transport.h"
@@ -205,6 +206,7 @@ struct PointPeer {
   int rank = 0;
   transports::Link* link = nullptr;
   std::size_t pending = 0;  // requests that have not ended
+  base::TimePoint heard{};  // when a frame came last
   // The link is lost; the rank has left in order. Losses says when that matters.
   bool lost = false, left = false;
   bool gone = false;  // it has left, and what it sent has come: a receive from any rank found so

@@ -100,7 +100,10 @@ void Point::end(Request& request) {
   MessageOperation& operation = *request.operation;
   moved(request);
   --peer(request.peer).pending;
-  if (!request.sending) operation.received_from(request.peer);
+  if (!request.sending) {
+    operation.received_from(request.peer);
+    operation.times.arrived = calls_.looked();
+  }
   requests_.give(request);
   if (--operation.transfers_left == 0) host_.finished(operation);
 }

@@ -67,6 +67,7 @@ class Point final : public operation::LinkOwner {
   // "not done within 2 s on rank 0: rank 1 has not called send with tag 7; ..."
   std::string late_text(const operation::Operation& operation) const override;
   operation::Traffic traffic() const noexcept override;
+  void append_views(std::vector<operation::PeerView>& views) const override;
 
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
   bool awaits_header(transports::Link& link) override;

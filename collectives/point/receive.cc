@@ -141,6 +141,7 @@ void Point::received(transports::Link& link) {
   PointPeer& from = peer(link.peer());
   if (!from.arriving) return;
   from.arriving = false;
+  from.heard = calls_.looked();
   ++traffic_.frames_received;
   traffic_.bytes_received += from.receive.bytes;
   if (!check_content(from)) return;

@@ -91,6 +91,8 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Request* request,
   traffic_.bytes_sent += payload.size();
   if (request != nullptr) {
     moved(*request);
+    base::TimePoint& first = request->operation->times.sent;
+    if (first == base::TimePoint{}) first = calls_.looked();
     request->checksum.reset();
   }
   if (slot != nullptr && result != transports::Send::queued)

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the last operations of a communicator that have ended, for the dump after an error. An
+// operation is written down once, when it ends, from what it knows itself; those under way are read
+// from LaneCalls. So a start costs nothing, and an end costs the copy of one record. No time is
+// read for it: times are those of the driver's last look at the clock.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Only the constructor allocates.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/operation/operation.h"
+#include "collectives/schedules/call.h"
+#include "transports/transport.h"
+
+namespace rondo::operation {
+
+// What an operation does now, or how it has ended.
+enum class RecordState : std::uint8_t { memory, stream, ranks, moving, done, failed };
+
+struct Record {
+  // Of a message: root is the peer (as int; -1: any rank), plan the tag that is matched.
+  schedules::Signature signature;
+  transports::Lane lane = transports::Lane::bulk;
+  RecordState state = RecordState::done;
+  bool batch = false;  // several messages in one call
+  std::uint64_t number = 0;
+  std::uint64_t bytes = 0;  // of the larger buffer; of all messages
+  OperationTimes times;
+  base::TimePoint ended{};
+  char tag[32] = {};
+};
+
+class Recorder {
+ public:
+  // most: how many operations are kept; 0: none.
+  explicit Recorder(std::size_t most) : records_(most) {}
+
+  void ended(const Operation& operation, RecordState state, base::TimePoint now) noexcept {
+    if (records_.empty()) return;
+    write(records_[next_], operation, state, now);
+    next_ = next_ + 1 == records_.size() ? 0 : next_ + 1;
+    ++written_;
+  }
+  // Of an operation under way.
+  static Record record_of(const Operation& operation, RecordState state) noexcept {
+    Record record;
+    write(record, operation, state, {});
+    return record;
+  }
+  // The newest first.
+  template <class Use>
+  void for_each(Use use) const {
+    const std::size_t count = std::min<std::uint64_t>(written_, records_.size());
+    for (std::size_t i = 0; i < count; ++i)
+      use(records_[(next_ + records_.size() - 1 - i) % records_.size()]);
+  }
+
+ private:
+  static void write(Record& record, const Operation& operation, RecordState state,
+                    base::TimePoint now) noexcept;
+
+  std::vector<Record> records_;
+  std::size_t next_ = 0;
+  std::uint64_t written_ = 0;
+};
+
+// What this rank knows of a peer in one lane: what it awaits from it, and what came last.
+struct PeerView {
+  transports::Lane lane = transports::Lane::bulk;
+  int rank = 0;
+  const transports::Link* link = nullptr;  // null: memory that both reach, or never used
+  std::string expected, seen;
+  std::uint64_t bytes = 0;  // of the oldest call, that came from the peer
+  std::size_t queued = 0;   // frames under way to it
+  base::TimePoint heard;    // when something came last; the default: never
+};
+
+}  // namespace rondo::operation
