@@ -315,8 +315,8 @@ void Engine::end_all(Cause cause) {
   for (transports::Transport* transport : transports_) transport->halt();
   owners_.clear();
   starter_.clear();
-  owners_.devices().await_copies(options_.rank);
   if (seen) noted_ = options_.on_failure(*seen);
+  owners_.devices().await_copies(options_.rank);
   fail_calls(operation::Failure(*verdict_.failure()));
   times_.clear();
   driver_.wake_sleeper();
@@ -441,7 +441,7 @@ operation::RecordState state_of(const operation::Operation& operation) {
   if (operation.next_owner != nullptr) return memory;
   if (!operation.mark.reached) return stream;
   const WaitCause cause = operation.owner->standing(operation, false).cause;
-  return cause == WaitCause::ranks ? ranks : cause == WaitCause::gpu ? stream : moving;
+  return cause == WaitCause::ranks ? ranks : moving;
 }
 
 }  // namespace

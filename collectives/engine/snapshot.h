@@ -10,7 +10,7 @@
 
 namespace rondo::engine {
 
-// What an engine knows at one moment, for the dump. Holds for as long as the engine's transports.
+// Holds what an engine knows at one moment, for the dump.
 struct Snapshot {
   base::TimePoint now;
   std::optional<operation::Failure> failure;  // the cause, if the communicator has failed

@@ -368,7 +368,7 @@ void ScheduledLane::append_views(std::vector<operation::PeerView>& views) const 
     operation::PeerView view;
     view.lane = calls_.lane();
     view.rank = c.peer;
-    view.link = c.link;
+    if (c.link != nullptr) view.address = c.link->describe();
     if (c.receiving != nullptr) {
       const operation::FramePlace next = c.receiving->run.next_receive(c.receiving_index);
       view.expected = text_of(c.receiving->number, next.segment, next.frame);

@@ -24,7 +24,7 @@ namespace rondo::operation {
 // What an operation does now, or how it has ended.
 enum class RecordState : std::uint8_t { memory, stream, ranks, moving, done, failed };
 
-struct Record {
+struct alignas(64) Record {
   // Of a message: root is the peer (as int; -1: any rank), plan the tag that is matched.
   schedules::Signature signature;
   transports::Lane lane = transports::Lane::bulk;
@@ -47,6 +47,7 @@ class Recorder {
     write(records_[next_], operation, state, now);
     next_ = next_ + 1 == records_.size() ? 0 : next_ + 1;
     ++written_;
+    prefetch(records_[next_]);
   }
   // Of an operation under way.
   static Record record_of(const Operation& operation, RecordState state) noexcept {
@@ -63,6 +64,12 @@ class Recorder {
   }
 
  private:
+  // The lines of the next record come while the program goes on: an end must not wait for them.
+  static void prefetch(const Record& record) noexcept {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&record);
+    for (std::size_t line = 0; line < sizeof(Record); line += 64)
+      __builtin_prefetch(bytes + line, 1);
+  }
   static void write(Record& record, const Operation& operation, RecordState state,
                     base::TimePoint now) noexcept;
 
@@ -75,7 +82,7 @@ class Recorder {
 struct PeerView {
   transports::Lane lane = transports::Lane::bulk;
   int rank = 0;
-  const transports::Link* link = nullptr;  // null: memory that both reach, or never used
+  std::string address;  // of the link; empty: memory that both reach, or a link never used
   std::string expected, seen;
   std::uint64_t bytes = 0;  // of the oldest call, that came from the peer
   std::size_t queued = 0;   // frames under way to it

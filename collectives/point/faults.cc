@@ -227,7 +227,7 @@ void Point::append_views(std::vector<operation::PeerView>& views) const {
     operation::PeerView view;
     view.lane = transports::Lane::messages;
     view.rank = p->rank;
-    view.link = p->link;
+    if (p->link != nullptr) view.address = p->link->describe();
     if (p->pending != 0)
       view.expected = fmt::format("{} messages open, {} sent and {} announced so far", p->pending,
                                   p->messages_sent, p->announced_count);

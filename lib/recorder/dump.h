@@ -18,7 +18,7 @@ namespace rondo::recorder {
 
 enum class Why : std::uint8_t { failure, slow, call, signal };
 
-// What does not change after connect().
+// Lists what does not change after connect().
 struct Job {
   int rank = 0, size = 1;
   std::string group;  // of a split
@@ -29,7 +29,7 @@ struct Job {
   settings::Settings settings;
 };
 
-// What rank 0 has heard from a rank.
+// Lists what rank 0 has heard from each rank.
 using Heard = std::vector<std::pair<int, std::string>>;
 
 // Returns the text of a dump. wall_ns: the time of day when the snapshot was taken.

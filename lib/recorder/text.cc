@@ -119,8 +119,10 @@ void add_peer(Lines& lines, const operation::PeerView& peer, const Job& job) {
   lines.line("peer").plain("lane", lanes[static_cast<std::size_t>(peer.lane)]);
   lines.plain("rank", peer.rank);
   if (rank < job.transports.size()) lines.plain("transport", job.transports[rank]);
-  if (peer.link != nullptr) lines.quoted("address", peer.link->describe());
-  lines.quoted("expected", peer.expected).quoted("seen", peer.seen).plain("bytes", peer.bytes);
+  lines.quoted("address", peer.address)
+      .quoted("expected", peer.expected)
+      .quoted("seen", peer.seen)
+      .plain("bytes", peer.bytes);
   lines.plain("queued", peer.queued).time("heard", peer.heard);
 }
 

@@ -30,7 +30,7 @@ ROOMS = {
     "collectives": {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "operation": 2, "direct": 3, "point": 3, "lanes": 4, "engine": 5, "gpu": 5},
     "grad": {"device": 0, "": 1},
     "bn": {"statistics": 0, "layer/kernels": 1, "layer/device": 2, "layer": 3},
-    "lib": {"metrics": 0, "wire": 0, "settings": 1, "control": 1, "rendezvous": 2, "": 3, "c": 4},
+    "lib": {"metrics": 0, "wire": 0, "settings": 1, "control": 1, "rendezvous": 2, "recorder": 3, "": 4, "c": 5},
     "tools": {"shared": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4,
               "pairs": 5, "": 6},
 }
