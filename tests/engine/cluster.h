@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/engine/engine.h"
@@ -14,9 +15,11 @@ namespace rondo {
 
 class Cluster {
  public:
+  static constexpr std::size_t recorded = 4;
+
   explicit Cluster(int size, const mem::MemFaults& faults = {}, bool checksum = false,
                    bool reproducible = false, engine::EngineObserver* observer_of_rank_0 = nullptr)
-      : fabric_(size, faults, 1) {
+      : fabric_(size, faults, 1), failures_(static_cast<std::size_t>(size)) {
     std::vector<transports::Blob> addresses;
     for (int rank = 0; rank < size; ++rank) {
       transports_.push_back(fabric_.endpoint(rank));
@@ -34,6 +37,12 @@ class Cluster {
       options.checksum = checksum;
       options.reproducible = reproducible;
       options.transport = "mem";
+      options.recorded = recorded;
+      std::vector<engine::Snapshot>& failures = failures_[static_cast<std::size_t>(rank)];
+      options.on_failure = [&failures](const engine::Snapshot& seen) {
+        failures.push_back(seen);
+        return " (noted " + std::to_string(failures.size()) + ")";
+      };
       engines_.push_back(std::make_unique<engine::Engine>(
           options, std::move(routes), std::vector<transports::Transport*>{own},
           rank == 0 ? observer_of_rank_0 : nullptr));
@@ -44,10 +53,15 @@ class Cluster {
   transports::Transport& transport(int rank) {
     return *transports_[static_cast<std::size_t>(rank)];
   }
+  // By rank: what its engine knew when it failed.
+  const std::vector<engine::Snapshot>& failures(int rank) const {
+    return failures_[static_cast<std::size_t>(rank)];
+  }
   engine::Engine& operator[](int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
 
  private:
   mem::MemFabric fabric_;
+  std::vector<std::vector<engine::Snapshot>> failures_;
   std::vector<std::unique_ptr<transports::Transport>> transports_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;
 };

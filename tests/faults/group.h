@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <random>
 #include <string>
@@ -30,8 +32,23 @@ std::vector<T> drawn_of(std::initializer_list<T> cases) {
 
 struct Ending {
   bool answered = false;
-  std::string code, message;  // "ok", or the error's code and text
+  std::string code, message;  // "ok", or the error's code and text without the path of the dump
 };
+
+// Reads the dump that an error names. It must be complete, and its verdict that of the error.
+inline void check_dump(const std::string& path, const Ending& ending) {
+  std::ifstream file(path);
+  std::string line, last, verdict;
+  std::size_t lines = 0;
+  for (; std::getline(file, line); ++lines) {
+    if (line.rfind("verdict ", 0) == 0) verdict = line;
+    last = line;
+  }
+  INFO("dump " << path << ": " << verdict);
+  REQUIRE(lines > 2);
+  CHECK(last == "end lines=" + std::to_string(lines - 2));
+  CHECK(verdict.rfind("verdict code=" + ending.code + " ", 0) == 0);
+}
 
 // The ranks of one job on this host.
 class Group {
@@ -39,7 +56,9 @@ class Group {
   static constexpr std::chrono::seconds patience{30};
 
   explicit Group(int size, std::string deadline_seconds = "20")
-      : size_(size), deadline_(std::move(deadline_seconds)) {}
+      : size_(size), deadline_(std::move(deadline_seconds)) {
+    std::filesystem::create_directory(dumps());
+  }
 
   // count: floats of each all-reduce.
   void start(int rank, const std::string& mode, int operations, int at, std::size_t count) {
@@ -50,6 +69,7 @@ class Group {
                                                    {"RONDO_INTERFACE", "lo"},
                                                    {"RONDO_TRANSPORT", transport},
                                                    {"RONDO_DEADLINE", deadline_},
+                                                   {"RONDO_DUMP", dumps()},
                                                    {"RONDO_CONNECT_DEADLINE", "20"}};
     for (const auto& [name, value] : overrides[rank]) environment[name] = value;
     // ./dev gpu --binaries has moved the program away from the build folder.
@@ -74,6 +94,7 @@ class Group {
     return line.substr(6);
   }
   std::string url() const { return "file://" + directory_.path() + "/rendezvous"; }
+  std::string dumps() const { return directory_.path() + "/dumps"; }
 
   Process& operator[](int rank) { return processes_[static_cast<std::size_t>(rank)]; }
 
@@ -81,8 +102,13 @@ class Group {
     const std::string line = (*this)[rank].line(until);
     if (line.empty()) return {};
     if (line.rfind("error ", 0) != 0) return {true, line, {}};
-    const auto space = line.find(' ', 6);
-    return {true, line.substr(6, space - 6), line.substr(space + 1)};
+    const auto space = line.find(' ', 6), recorded = line.find(recorded_in);
+    const Ending ending{true, line.substr(6, space - 6),
+                        line.substr(space + 1, recorded - space - 1)};
+    INFO("rank " << rank << ": " << line);
+    REQUIRE(recorded != std::string::npos);  // every error names its dump
+    check_dump(line.substr(recorded + recorded_in.size()), ending);
+    return ending;
   }
 
   std::string transport = "tcp";                                // RONDO_TRANSPORT of all ranks
@@ -90,6 +116,8 @@ class Group {
   std::vector<std::string> addresses;                           // by rank
 
  private:
+  static constexpr std::string_view recorded_in = "; recorded in ";
+
   int size_;
   std::string deadline_;
   ScratchDirectory directory_;
