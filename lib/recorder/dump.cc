@@ -39,15 +39,17 @@ bool is_job(const fs::directory_entry& entry) {
          !entry.is_symlink();
 }
 
-// Removes the dumps of the oldest jobs, and nothing else. Other ranks may do the same meanwhile.
-void remove_oldest(const std::string& folder) {
+// Removes the dumps of the oldest jobs but this one, and nothing else. Other ranks may do the same
+// meanwhile.
+void remove_oldest(const std::string& folder, const fs::path& own) {
   std::error_code ignored;
   std::vector<std::pair<fs::file_time_type, fs::path>> jobs;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (is_job(entry)) jobs.emplace_back(fs::last_write_time(entry.path(), ignored), entry.path());
-  if (jobs.size() <= kept_jobs) return;
+    if (is_job(entry) && entry.path() != own)
+      jobs.emplace_back(fs::last_write_time(entry.path(), ignored), entry.path());
+  if (jobs.size() < kept_jobs) return;
   std::ranges::sort(jobs);
-  jobs.resize(jobs.size() - kept_jobs);
+  jobs.resize(jobs.size() - kept_jobs + 1);
   for (const auto& [time, job] : jobs) {
     for (const auto& file : fs::directory_iterator(job, ignored))
       if (file.path().extension() == ".dump") fs::remove(file.path(), ignored);
@@ -68,13 +70,14 @@ void make_folder(const std::string& path) {
 void write_file(const std::string& path, std::string_view text) {
   const base::FileDescriptor file(::open(
       path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  if (!file) refuse(path, errno);
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) refuse(path, errno);
   while (!text.empty()) {
     const ssize_t count = ::write(file.get(), text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const int error = count < 0 ? errno : EIO;
-      ::unlink(path.c_str());
+      if (S_ISREG(status.st_mode)) ::unlink(path.c_str());
       refuse(path, error);
     }
     text.remove_prefix(static_cast<std::size_t>(count));
@@ -104,7 +107,7 @@ std::string Dumps::place(Why why) const {
   const std::string folder = folder_.empty() || is_off() ? rendezvous::user_directory() : folder_;
   const std::string job = fmt::format("{}/{:016x}", folder, job_.number);
   make_folder(job);
-  remove_oldest(folder);
+  remove_oldest(folder, job);
   return fmt::format("{}/rank{}.{}.dump", job, job_.rank, name_of(why));
 }
 
