@@ -21,11 +21,11 @@
 
 namespace rondo::operation {
 
-// What an operation does now, or how it has ended.
+// Says what an operation waits for or does, or how it has ended.
 enum class RecordState : std::uint8_t { memory, stream, ranks, moving, done, failed };
 
 struct alignas(64) Record {
-  // Of a message: root is the peer (as int; -1: any rank), plan the tag that is matched.
+  // In a message, root is the peer (as int; -1: any rank), and plan the tag that is matched.
   schedules::Signature signature;
   transports::Lane lane = transports::Lane::bulk;
   RecordState state = RecordState::done;
@@ -49,7 +49,7 @@ class Recorder {
     ++written_;
     prefetch(records_[next_]);
   }
-  // Of an operation under way.
+  // Describes an operation under way.
   static Record record_of(const Operation& operation, RecordState state) noexcept {
     Record record;
     write(record, operation, state, {});
@@ -78,7 +78,7 @@ class Recorder {
   std::uint64_t written_ = 0;
 };
 
-// What this rank knows of a peer in one lane: what it awaits from it, and what came last.
+// Says what this rank awaits from a peer in one lane, and what came last.
 struct PeerView {
   transports::Lane lane = transports::Lane::bulk;
   int rank = 0;
