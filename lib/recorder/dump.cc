@@ -104,7 +104,7 @@ Dumps::Dumps(Job job)
     : job_(std::move(job)), folder_(settings::variable("RONDO_DUMP").value_or(std::string())) {}
 
 std::string Dumps::place(Why why) const {
-  const std::string folder = folder_.empty() || is_off() ? rendezvous::user_directory() : folder_;
+  const std::string folder = folder_.empty() || is_off() ? rendezvous::dump_directory() : folder_;
   const std::string job = fmt::format("{}/{:016x}", folder, job_.number);
   make_folder(job);
   remove_oldest(folder, job);

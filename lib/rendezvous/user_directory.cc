@@ -30,6 +30,7 @@ using Key = std::array<unsigned char, key_bytes>;
 
 constexpr const char* remedy =
     "; set RONDO_RENDEZVOUS and RONDO_SECRET, or XDG_RUNTIME_DIR to a directory of your own";
+constexpr const char* remedy_for_dumps = "; set RONDO_DUMP to a directory of your own";
 
 // Returns what is wrong with the directory; empty if it can be used.
 std::string examine(const std::string& path) {
@@ -81,6 +82,22 @@ void make_key(const std::string& path) {
 }
 
 }  // namespace
+
+std::string dump_directory() {
+  const char* const temporary = std::getenv("TMPDIR");
+  std::string path = fmt::format(
+      "{}/rondo-{}", temporary != nullptr && *temporary == '/' ? temporary : "/tmp", ::geteuid());
+  for (const std::string& next : {path, path + "/dumps"}) {
+    path = next;
+    std::string why = ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST
+                          ? base::describe_errno(errno)
+                          : examine(path);
+    if (!why.empty())
+      throw Error(Errc::system, fmt::format("the directory {} cannot be used for dumps: {}{}", path,
+                                            why, remedy_for_dumps));
+  }
+  return path;
+}
 
 std::string user_directory() {
   std::vector<std::string> parents;

@@ -14,6 +14,10 @@ namespace rondo::rendezvous {
 // in.
 std::string user_directory();
 
+// Returns ${TMPDIR}/rondo-UID/dumps or /tmp/rondo-UID/dumps, for dumps of the recorder. Makes it
+// and refuses it as user_directory() does.
+std::string dump_directory();
+
 // Returns HMAC-SHA256 of the name under the user's key, as hex digits: the same for every process
 // of this user on this host, and for no other. The first process makes the key (directory/key, 32
 // random bytes, mode 0600).

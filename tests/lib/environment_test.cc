@@ -279,6 +279,25 @@ TEST_CASE("the user's directory must be the user's alone", "[environment]") {
   CHECK(rendezvous::user_secret("a") != secret);
 }
 
+TEST_CASE("dumps have a directory of the user's alone", "[environment]") {
+  const Environment environment{};
+  ::setenv("TMPDIR", environment.directory().c_str(), 1);
+  const std::string path = environment.directory() + "/rondo-" + std::to_string(::geteuid());
+  for (const std::string& part : {path, path + "/dumps"}) {
+    CHECK(rendezvous::dump_directory() == path + "/dumps");
+    CHECK(std::filesystem::status(part).permissions() == std::filesystem::perms::owner_all);
+    ::chmod(part.c_str(), 0750);
+    CHECK_THROWS_WITH(rendezvous::dump_directory(),
+                      Contains(part) && Contains("others may enter it") && Contains("RONDO_DUMP"));
+    std::filesystem::remove_all(part);
+    std::filesystem::create_directory_symlink(environment.directory(), part);
+    CHECK_THROWS_WITH(rendezvous::dump_directory(), Contains("not a directory"));
+    std::filesystem::remove(part);
+  }
+  ::setenv("TMPDIR", "relative", 1);
+  CHECK(rendezvous::dump_directory().starts_with("/tmp/rondo-"));
+}
+
 TEST_CASE("processes that come at once agree on the user's key", "[environment]") {
   const Environment environment{};
   std::vector<std::future<std::string>> futures;
