@@ -167,6 +167,10 @@ Memory Communicator::allocate(std::size_t bytes, int device) {
 Registration Communicator::register_memory(void* data, std::size_t bytes, int device) {
   return state_->register_memory(data, bytes, device);
 }
+std::string Communicator::dump(std::string_view path) const {
+  return state_->dump(path);
+}
+
 void Communicator::abort(std::error_code why, std::string_view text) noexcept {
   state_->abort(why, text);
 }

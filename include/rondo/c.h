@@ -211,7 +211,7 @@ RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status
  * Communicator::abandon. */
 RONDO_C_API void rondo_abandon(rondo_communicator* communicator);
 
-/* The next four write text and a final zero into `text`, which has room for `capacity` bytes.
+/* The next five write text and a final zero into `text`, which has room for `capacity` bytes.
  * Longer text is cut. Thread-safe. */
 
 /* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with `count`
@@ -226,6 +226,10 @@ RONDO_C_API rondo_status rondo_algorithm(rondo_communicator* communicator,
 /* How a rank is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0) ..."; empty for this rank. */
 RONDO_C_API rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text,
                                              size_t capacity);
+/* Writes a dump to the file, or to the folder of dumps if path is NULL. Text: the path of the file.
+ * See Communicator::dump. */
+RONDO_C_API rondo_status rondo_dump(rondo_communicator* communicator, const char* path, char* text,
+                                    size_t capacity);
 /* Where this rank's data connections from other hosts arrive: "host:port". */
 RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text,
                                        size_t capacity);

@@ -144,8 +144,8 @@ struct Transfer {
 // Threads: one thread at a time starts operations of one priority, so that their order is the same
 // on all ranks. Messages count as a third priority. Different threads may start different
 // priorities at once. describe(), algorithm(), local_ranks(), allocate(), register_memory(),
-// abort() and statistics() are thread-safe. In a forked child these and all operations throw
-// Error(unsupported), except local_ranks(), and abort() does nothing.
+// abort(), dump() and statistics() are thread-safe. In a forked child these and all operations
+// throw Error(unsupported), except local_ranks(), and abort() does nothing.
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Either it returns on every rank, or it throws on every rank, with one
@@ -317,6 +317,11 @@ class RONDO_API Communicator {
   // has no labels". Control characters, and bytes that are not UTF-8, become blanks. If ranks abort
   // at once, one of their causes holds for all. After a failure it does nothing.
   void abort(std::error_code why, std::string_view text = {}) noexcept;
+  // Writes what this rank knows of its operations and of the other ranks to the file, as it does by
+  // itself at the first failure; `rondo trace` compares the files of all ranks. An empty path: in
+  // the folder of dumps (RONDO_DUMP, docs/recorder.md). Returns the path. Thread-safe. Throws
+  // Error: system if the file cannot be written; unsupported in a forked child.
+  std::string dump(std::string_view path = {}) const;
   // In a forked child: gives up the child's copies of all communicators of its parent, not only of
   // this one. Closes their descriptors, so that the other ranks notice at once when the parent
   // dies. Takes no lock, waits for nothing, touches no thread and frees no memory, so a handler of

@@ -81,6 +81,13 @@ rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, cha
                   [&](const Communicator& c) { return c.describe_peer(peer); });
 }
 
+rondo_status rondo_dump(rondo_communicator* communicator, const char* path, char* text,
+                        size_t capacity) {
+  return put_text(communicator, text, capacity, [&](const Communicator& c) {
+    return c.dump(path == nullptr ? std::string_view() : std::string_view(path));
+  });
+}
+
 rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t capacity) {
   return put_text(communicator, text, capacity, [](const Communicator& c) { return c.address(); });
 }

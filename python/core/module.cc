@@ -101,6 +101,10 @@ py::tuple statistics(Session& session) {
                         waited(WaitCause::gpu), waited(WaitCause::messages), late_ranks);
 }
 
+std::string dump(Session& session, const std::string& path) {
+  return ask(session, [&](auto& c) { return c.dump(path); });
+}
+
 // In the order of rondo.PlanConstants.
 py::tuple constants(Session& session) {
   const PlanConstants c = ask(session, [](auto& of) { return of.constants(); });
@@ -131,6 +135,7 @@ void define_communicator(py::module_& module) {
       .def("address", &address)
       .def("local_ranks", &local_ranks)
       .def("statistics", &statistics)
+      .def("dump", &dump)
       .def("constants", &constants)
       .def("rank", &Session::rank)
       .def("size", &Session::size);

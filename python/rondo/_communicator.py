@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,13 @@ class Communicator:
         Thread-safe. Does nothing after a failure or after close().
         """
         self._core.abort(text)
+
+    def dump(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Writes what this rank knows of its operations to a file, for `rondo trace`; returns its path.
+
+        None: in the folder of dumps (RONDO_DUMP). Thread-safe, also after a failure.
+        """
+        return self._core.dump("" if path is None else os.fspath(path))
 
     # ---- collectives ----
 

@@ -433,6 +433,17 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   CHECK(rondo_describe_peer(c, (rank + 1) % ranks, text, sizeof text) == RONDO_OK);
   CHECK(strstr(text, "tcp") == text && strstr(text, "2 paths") != NULL);
   CHECK(rondo_describe_peer(c, ranks, text, sizeof text) == RONDO_INVALID_ARGUMENT);
+  char path[64], line[32] = "";
+  snprintf(path, sizeof path, "/tmp/rondo-c-%d.%d.dump", (int)getpid(), rank);
+  CHECK(rondo_dump(c, path, text, sizeof text) == RONDO_OK && strcmp(text, path) == 0);
+  FILE* file = fopen(path, "r");
+  CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+  CHECK(strcmp(line, "rondo dump 1\n") == 0);
+  if (file != NULL) fclose(file);
+  remove(path);
+  CHECK(rondo_dump(c, path, text, 0) == RONDO_INVALID_ARGUMENT && remove(path) != 0);
+  CHECK(rondo_dump(c, "/no/such/folder/file", text, sizeof text) == RONDO_SYSTEM);
+  CHECK(strstr(rondo_message(), "/no/such/folder/file") != NULL && text[0] == '\0');
   CHECK(rondo_address(c, text, sizeof text) == RONDO_OK);
   int local[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
   size_t count = 0;

@@ -102,11 +102,12 @@ TEST_CASE("a communicator is refused in a forked child, and goes on in its paren
       must_refuse([&] { (void)communicator.split(0, 0); });
       must_refuse([&] { (void)communicator.allocate(100); });
       must_refuse([&] { (void)communicator.statistics(); });
+      must_refuse([&] { (void)communicator.dump(folder.path() + "/dump"); });
       communicator.abort(std::make_error_code(std::errc::operation_canceled));
       // The destructor does not hang, and ends nothing of the parent.
       { const Communicator mine = std::move(communicator); }
       memory = Memory();
-      return refused == 6;
+      return refused == 7;
     }));
     communicator.all_reduce(input, output, ReduceOp::sum).wait();
     return helper == 0 && out.front() == 2.0f && memory.data() != nullptr;
