@@ -114,6 +114,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   try {
     connect_all();
     begin_metrics();
+    list_for_signal();
     if (joined_.control) failure = joined_.control->await_ready(place_.deadline);
   } catch (const std::exception& error) {
     if (!joined_.control) throw;
@@ -216,7 +217,23 @@ void CommunicatorState::begin_metrics() {
                    });
 }
 
+void CommunicatorState::list_for_signal() {
+  const auto number = recorder::signal_from_environment();
+  if (!number) return;
+  signal_.emplace(*number, [this] {
+    try {
+      const std::string path = dump({}, recorder::Why::signal);
+      base::log_line(base::LogLevel::warning,
+                     fmt::format("rank {}: a signal asked for the dump {}", place_.rank, path));
+    } catch (const std::exception& error) {
+      base::log_line(base::LogLevel::warning,
+                     fmt::format("rank {}: {}", place_.rank, error.what()));
+    }
+  });
+}
+
 CommunicatorState::~CommunicatorState() {
+  signal_.reset();
   const base::TimePoint began = base::Clock::now();
   if (joined_.control) {
     engine_->await_enqueued(began + operation::DeviceMemory::settle_time);

@@ -22,6 +22,7 @@
 #include "lib/plans.h"
 #include "lib/point.h"
 #include "lib/recorder/dump.h"
+#include "lib/recorder/signal.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "lib/routes.h"
 
@@ -88,6 +89,7 @@ class CommunicatorState final {
   void connect_all();
   void share_memory_of_gpus();
   void begin_metrics();
+  void list_for_signal();
   recorder::Job describe_job() const;
   recorder::Heard heard() const { return {}; }
 
@@ -111,6 +113,7 @@ class CommunicatorState final {
   std::optional<CollectiveCalls> collectives_;
   std::optional<MessageCalls> messages_;
   std::optional<metrics::Listing> listing_;
+  std::optional<recorder::SignalListing> signal_;
 };
 
 }  // namespace rondo::lib

@@ -21,10 +21,11 @@ namespace {
 constexpr std::string_view prefix = "RONDO_", for_tests = "RONDO_TEST_";
 
 // Variables that are not in the table of settings.
-constexpr std::string_view others[] = {"RONDO_RANK",        "RONDO_SIZE",       "RONDO_LOCAL_RANK",
-                                       "RONDO_LOCAL_SIZE",  "RONDO_RENDEZVOUS", "RONDO_SECRET",
-                                       "RONDO_SECRET_FILE", "RONDO_WARN_AFTER", "RONDO_INTEGRITY",
-                                       "RONDO_LOG",         "RONDO_WAIT",       "RONDO_ISA"};
+constexpr std::string_view others[] = {
+    "RONDO_RANK",       "RONDO_SIZE",   "RONDO_LOCAL_RANK",  "RONDO_LOCAL_SIZE",
+    "RONDO_RENDEZVOUS", "RONDO_SECRET", "RONDO_SECRET_FILE", "RONDO_WARN_AFTER",
+    "RONDO_INTEGRITY",  "RONDO_LOG",    "RONDO_WAIT",        "RONDO_ISA",
+    "RONDO_RECORDER",   "RONDO_DUMP",   "RONDO_DUMP_SIGNAL"};
 
 std::vector<std::string_view> all_variables() {
   std::vector<std::string_view> names = variables_of_settings();

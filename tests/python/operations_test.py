@@ -2,6 +2,9 @@
 """Every operation with every element type, against NumPy."""
 
 import functools
+import os
+import pathlib
+import signal
 import tempfile
 import time
 
@@ -236,6 +239,34 @@ def groups(c):
     assert len(counted.late_ranks) == c.size and counted.late_ranks[c.rank] == rondo.LateRank(0, 0.0)
 
 
+def dumps(c):
+    """Dumps in the folder, at a path, and for a signal from outside while the program does something else."""
+    folder = pathlib.Path(os.environ["RONDO_TEST_FOLDER"])
+    own = folder / f"own{c.rank}"
+    assert c.dump(own) == str(own) and c.dump(str(own)) == str(own)
+    c.barrier()
+    usual = pathlib.Path(c.dump())
+    assert usual.parent.parent == folder and usual.name == f"rank{c.rank}.call.dump", usual
+    for file in own, usual:
+        assert file.read_text().startswith("rondo dump 1\n") and "name=barrier" in usual.read_text()
+    try:
+        c.dump(folder / "missing" / "file")
+    except rondo.SystemFailureError as error:
+        assert "missing/file" in str(error)
+    else:
+        raise AssertionError("no error")
+
+    reading, writing = os.pipe()
+    standard_error = os.dup(2)
+    os.dup2(writing, 2)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    said = os.read(reading, 4096).decode()
+    os.dup2(standard_error, 2)
+    asked = usual.with_name(f"rank{c.rank}.signal.dump")
+    assert str(asked) in said and "why=signal" in asked.read_text(), said
+    c.barrier()
+
+
 def late_rank(c):
     """Rank 1 comes late to each call, and rank 0 counts that."""
     ones = np.ones(1, np.float32)
@@ -281,6 +312,10 @@ class Operations(ranks.Case):
 
     def test_given_constants(self):
         self.run_ranks(2, given_constants)
+
+    def test_dumps(self):
+        with tempfile.TemporaryDirectory(prefix="rondo-dumps-") as folder:
+            self.run_ranks(2, dumps, RONDO_DUMP=folder, RONDO_TEST_FOLDER=folder, RONDO_DUMP_SIGNAL="SIGUSR2")
 
     def test_a_late_rank(self):
         self.run_one_of((2, late_rank, {}), (2, late_rank, ranks.TCP))
