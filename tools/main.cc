@@ -150,6 +150,7 @@ int run(int argc, char** argv) {
   add_compare(app, exit_code);
   add_plot(app, exit_code);
   add_report(app, exit_code);
+  add_trace(app, exit_code);
   std::vector<std::string> arguments = normalize_arguments(argc, argv);
   std::ranges::reverse(arguments);  // CLI11 takes them from the back
   try {

@@ -31,7 +31,7 @@ ROOMS = {
     "grad": {"device": 0, "": 1},
     "bn": {"statistics": 0, "layer/kernels": 1, "layer/device": 2, "layer": 3},
     "lib": {"metrics": 0, "wire": 0, "settings": 1, "control": 1, "rendezvous": 2, "recorder": 3, "": 4, "c": 5},
-    "tools": {"shared": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4,
+    "tools": {"shared": 0, "ranks": 1, "late": 1, "measure": 2, "ceilings": 3, "records": 3, "plan": 4, "bench": 4, "plots": 4, "trace": 4,
               "pairs": 5, "": 6},
 }
 # Functions of lib for rooms above it: programs do not see them.

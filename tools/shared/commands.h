@@ -22,5 +22,6 @@ void add_plan(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_plot(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
+void add_trace(CLI::App& app, int& exit_code);
 
 }  // namespace rondo::tools
