@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/trace/calls.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,301 +8,267 @@
 #include "base/text.h"
 #include "tools/shared/lists.h"
 #include "tools/shared/text.h"
+#include "tools/trace/findings.h"
 
 namespace rondo::tools {
 namespace {
 
-using Calls = std::map<std::uint64_t, DumpedCall>;
-using Dumps = std::vector<const Dump*>;
+using Calls = std::map<std::int64_t, DumpCall>;
+using DumpList = std::vector<const Dump*>;
 
 constexpr std::size_t most_parties = 8, most_lone = 12;
 
-std::vector<int> ranks_of(const Dumps& dumps) {
+std::vector<int> numbers_of(const DumpList& dumps) {
   std::vector<int> ranks;
   for (const Dump* dump : dumps) ranks.push_back(dump->rank);
   return ranks;
 }
 
-std::string words_of(const Dumps& dumps) {
-  return base::list_of_ranks(ranks_of(dumps));
+std::string words_of(const DumpList& dumps) {
+  return base::list_of_ranks(numbers_of(dumps));
 }
 
 // A field that one of the two does not know yet is no difference.
-std::vector<std::string_view> differing_fields(const DumpedCall& one, const DumpedCall& other) {
-  std::vector<std::string_view> names;
-  for (std::size_t i = 0; i < signature_names.size(); ++i)
-    if (!one.signature[i].empty() && !other.signature[i].empty() &&
-        one.signature[i] != other.signature[i])
-      names.push_back(signature_names[i]);
-  return names;
+bool differ(const DumpCall& one, const DumpCall& other, std::string_view name) {
+  const std::string_view value = one.raw(name);
+  return !value.empty() && other.has(name) && value != other.raw(name);
 }
 
-bool equal(const DumpedCall& one, const DumpedCall& other) {
-  return differing_fields(one, other).empty() &&
-         (one.tag.empty() || other.tag.empty() || one.tag == other.tag);
+bool differ(const DumpCall& one, const DumpCall& other) {
+  return std::ranges::any_of(signature_names,
+                             [&](std::string_view name) { return differ(one, other, name); });
 }
 
-// How many calls of `behind` from `number` on equal those of `ahead` one number later; 0 unless all
-// do that both rings have.
-std::size_t count_shifted(const Calls& behind, const Calls& ahead, std::uint64_t number) {
+// How many calls of `behind` from `number` on equal those of `ahead` one number later, tags too; 0
+// unless all do that both rings have.
+std::size_t count_shifted(const Calls& behind, const Calls& ahead, std::int64_t number) {
   std::size_t compared = 0;
   for (auto call = behind.lower_bound(number); call != behind.end(); ++call) {
     const auto later = ahead.find(call->first + 1);
     if (later == ahead.end()) continue;
-    if (!equal(call->second, later->second)) return 0;
+    if (differ(call->second, later->second) || differ(call->second, later->second, "tag")) return 0;
     ++compared;
   }
   return compared;
 }
 
-const Calls& calls_of(const Dump& dump, std::size_t lane) {
-  return dump.lanes[lane].calls;
-}
-
-// The ranks that made the same call.
+// Ranks that made the same call.
 struct Party {
-  Dumps dumps;
-  const DumpedCall* call;
+  DumpList dumps;
+  const DumpCall* call;
 };
 
+// Goes through the calls of a lane in the order of their numbers.
 class Walk {
  public:
-  Walk(const std::vector<Dump>& dumps, std::size_t lane, TraceFindings& findings)
-      : lane_(lane), findings_(findings) {
-    for (const Dump& dump : dumps) {
-      all_.push_back(&dump);
-      const Calls& calls = calls_of(dump, lane);
-      if (calls.empty()) continue;
-      first_ = std::max(first_, calls.begin()->first);
-      for (const auto& call : calls) numbers_.insert(call.first);
-    }
-  }
+  Walk(const Dumps& dumps, std::size_t lane, TraceFindings& findings)
+      : dumps_(dumps), lane_(lane), findings_(findings) {}
 
   void run() {
-    for (auto number = numbers_.lower_bound(first_); number != numbers_.end(); ++number)
+    std::set<std::int64_t> numbers;
+    for (const Dump& dump : dumps_) {
+      if (calls_of(dump).empty()) continue;
+      first_ = std::max(first_, calls_of(dump).begin()->first);
+      for (const auto& call : calls_of(dump)) numbers.insert(call.first);
+    }
+    for (auto number = numbers.lower_bound(first_); number != numbers.end(); ++number)
       if (finds(*number)) return;
   }
 
  private:
-  bool finds(std::uint64_t number) {
+  const Calls& calls_of(const Dump& dump) const { return dump.lanes[lane_].calls; }
+
+  bool finds(std::int64_t number) {
     std::vector<Party> parties;
-    Dumps behind;
+    DumpList behind;
     bool waits = false;
-    for (const Dump* dump : all_) {
-      const auto call = calls_of(*dump, lane_).find(number);
-      if (call == calls_of(*dump, lane_).end()) {
-        if (dump->lanes[lane_].last() < number) behind.push_back(dump);
+    for (const Dump& dump : dumps_) {
+      const auto call = calls_of(dump).find(number);
+      if (call == calls_of(dump).end()) {
+        if (dump.lanes[lane_].last() < number) behind.push_back(&dump);
         continue;
       }
       waits |= call->second.waits();
-      const auto same = std::ranges::find_if(parties, [&](const Party& party) {
-        return differing_fields(*party.call, call->second).empty();
-      });
+      const auto same = std::ranges::find_if(
+          parties, [&](const Party& party) { return !differ(*party.call, call->second); });
       if (same == parties.end())
-        parties.push_back({{dump}, &call->second});
+        parties.push_back({{&dump}, &call->second});
       else
-        same->dumps.push_back(dump);
+        same->dumps.push_back(&dump);
     }
-    std::ranges::stable_sort(
-        parties, [](const Party& a, const Party& b) { return a.dumps.size() > b.dumps.size(); });
-    if (parties.size() > 1) return tell_difference(number, parties), true;
-    if (behind.empty() || !waits) return false;
-    return tell_behind(number, parties.front(), behind), true;
+    std::ranges::stable_sort(parties, std::greater<>(),
+                             [](const Party& party) { return party.dumps.size(); });
+    if (parties.size() > 1)
+      tell_difference(number, parties);
+    else if (waits && !behind.empty())
+      tell_behind(number, parties.front(), behind);
+    return parties.size() > 1 || (waits && !behind.empty());
   }
 
-  void tell_difference(std::uint64_t number, const std::vector<Party>& parties) {
+  void tell_difference(std::int64_t number, const std::vector<Party>& parties) {
+    const Party& most = parties.front();
     std::vector<std::string_view> fields;
-    for (const Party& party : parties)
-      for (const std::string_view name : differing_fields(*parties.front().call, *party.call))
-        add_once(fields, name);
+    for (const std::string_view name : signature_names)
+      if (std::ranges::any_of(
+              parties, [&](const Party& each) { return differ(*most.call, *each.call, name); }))
+        fields.push_back(name);
+    // Of different operations, the rest says nothing more.
+    const bool same_name = fields.front() != signature_names.front();
     std::vector<std::string> parts;
+    DumpList others;
     for (const Party& party : parties) {
-      if (parts.size() == most_parties) {
-        parts.push_back(fmt::format("{} more groups of ranks", parties.size() - most_parties));
-        break;
-      }
-      parts.push_back(
-          fmt::format("{} called {}", words_of(party.dumps), describe(*party.call, fields)));
+      if (&party != &most) others.insert(others.end(), party.dumps.begin(), party.dumps.end());
+      if (parts.size() < most_parties)
+        parts.push_back(words_of(party.dumps) + " called " +
+                        describe(*party.call, same_name ? fields : decltype(fields)()));
     }
-    Dumps others;
-    for (auto party = parties.begin() + 1; party != parties.end(); ++party)
-      others.insert(others.end(), party->dumps.begin(), party->dumps.end());
+    if (parties.size() > most_parties)
+      parts.push_back(fmt::format("{} more calls", parties.size() - most_parties));
     add("difference", number, others,
-        fmt::format("#{} in {}: {}; they differ in {}", number, lane_names[lane_], join(parts),
-                    base::join(fields, ", ")));
-    for (auto party = parties.begin() + 1; party != parties.end(); ++party)
-      tell_shift(number, parties.front(), party->dumps, *party->call);
+        fmt::format("#{} in {}: {}{}", number, dump_lanes[lane_], join(parts),
+                    same_name ? "; they differ in " + base::join(fields, ", ") : ""));
+    tell_shift(number, most, others);
   }
 
-  // The ring of the rank that got furthest shows most.
-  const Dump& furthest(const Party& party) const {
-    return **std::ranges::max_element(party.dumps, {},
-                                      [&](const Dump* dump) { return dump->lanes[lane_].last(); });
-  }
-
-  void tell_shift(std::uint64_t number, const Party& most, const Dumps& others,
-                  const DumpedCall& call) {
-    const Calls& reference = calls_of(furthest(most), lane_);
-    for (const bool left_out : {true, false}) {
-      Dumps shifted;
-      std::size_t compared = 0;
-      for (const Dump* dump : others) {
-        const Calls& own = calls_of(*dump, lane_);
-        const std::size_t count = left_out ? count_shifted(own, reference, number)
-                                           : count_shifted(reference, own, number);
-        if (count == 0) continue;
-        shifted.push_back(dump);
-        compared = std::max(compared, count);
-      }
-      if (shifted.empty()) continue;
-      const std::string who = words_of(shifted), rest = words_of(most.dumps);
-      const std::string tail = fmt::format("({} compared)", compared);
-      if (left_out)
-        add("left_out", number, shifted,
-            fmt::format(
-                "{} left out #{}, {}: from #{} on the calls equal those of {} from #{} on {}", who,
-                number, describe(*most.call), number, rest, number + 1, tail));
-      else
-        add("one_more", number, shifted,
-            fmt::format("{} called one more, {} as #{}: from #{} on the calls equal those of {} "
-                        "from #{} on {}",
-                        who, describe(call), number, number + 1, rest, number, tail));
-      return;
+  void tell_shift(std::int64_t number, const Party& most, const DumpList& others) {
+    // The ring of the rank that got furthest shows most.
+    const Calls& reference = calls_of(**std::ranges::max_element(
+        most.dumps, {}, [&](const Dump* dump) { return dump->lanes[lane_].last(); }));
+    // Whether they left the call out, the call, and how many calls show it.
+    std::map<std::tuple<bool, std::string, std::size_t>, DumpList> shifted;
+    for (const Dump* dump : others) {
+      const Calls& own = calls_of(*dump);
+      if (const std::size_t count = count_shifted(own, reference, number); count > 0)
+        shifted[{true, describe(*most.call), count}].push_back(dump);
+      else if (const std::size_t more = count_shifted(reference, own, number); more > 0)
+        shifted[{false, describe(own.at(number)), more}].push_back(dump);
+    }
+    for (const auto& [what, dumps] : shifted) {
+      const auto& [left_out, call, count] = what;
+      add(left_out ? "left_out" : "one_more", number, dumps,
+          fmt::format("{} {} #{}, {}: from #{} on the calls equal those of {} from #{} on ({} "
+                      "compared)",
+                      words_of(dumps), left_out ? "left out" : "called one more,", number, call,
+                      left_out ? number : number + 1, words_of(most.dumps),
+                      left_out ? number + 1 : number, count));
     }
   }
 
-  void tell_behind(std::uint64_t number, const Party& party, const Dumps& behind) {
-    std::map<std::string, Dumps> by_last;
+  void tell_behind(std::int64_t number, const Party& party, const DumpList& behind) {
+    std::map<std::string, DumpList> by_last;
     for (const Dump* dump : behind) {
-      const DumpedLane& lane = dump->lanes[lane_];
-      const auto call = lane.calls.find(lane.last());
-      by_last[lane.last() == 0           ? "no call yet"
-              : call == lane.calls.end() ? fmt::format("its last call is #{}", lane.last())
-                                         : fmt::format("its last call is #{}, {}, {}", lane.last(),
-                                                       describe(call->second), call->second.state)]
-          .push_back(dump);
+      const std::int64_t last = dump->lanes[lane_].last();
+      const auto call = calls_of(*dump).find(last);
+      const std::string known =
+          call == calls_of(*dump).end()
+              ? ""
+              : ", " + describe(call->second) + ", " + call->second.text("state");
+      if (by_last.size() < most_parties)
+        by_last[last == 0 ? "it has no call yet"
+                          : fmt::format("the last call is #{}{}", last, known)]
+            .push_back(dump);
     }
-    std::vector<std::string> lasts;
-    for (const auto& [text, dumps] : by_last) {
-      if (lasts.size() == most_parties) break;
-      lasts.push_back(by_last.size() == 1 ? text : fmt::format("{}: {}", words_of(dumps), text));
-    }
-    const double since = -party.call->called.value_or(0);
-    add("not_called", number, behind,
-        fmt::format("{} {} not called #{} in {}; {}. {} called it{}: {}", words_of(behind),
-                    behind.size() == 1 ? "has" : "have", number, lane_names[lane_],
-                    join(lasts, "; "), words_of(party.dumps),
-                    since > 0 ? fmt::format(" {} before", format_seconds(since)) : "",
-                    describe(*party.call)));
+    const std::string since = format_seconds(-party.call->begin());
+    for (const auto& [last, dumps] : by_last)
+      add("not_called", number, dumps,
+          fmt::format("{} {} not called #{} in {}; {}. {} called it {} before: {}", words_of(dumps),
+                      dumps.size() == 1 ? "has" : "have", number, dump_lanes[lane_], last,
+                      words_of(party.dumps), since, describe(*party.call)));
     tell_tags(number, party, behind);
   }
 
-  // Calls that are equal but for their tags, as those of buckets of one size.
-  void tell_tags(std::uint64_t number, const Party& party, const Dumps& behind) {
-    const Calls& reference = calls_of(furthest(party), lane_);
-    for (auto call = reference.lower_bound(first_); call != reference.end(); ++call) {
-      if (call->first >= number) return;
-      Dumps others;
-      for (const Dump* dump : behind) {
-        const auto own = calls_of(*dump, lane_).find(call->first);
-        if (own != calls_of(*dump, lane_).end() && !equal(own->second, call->second))
-          others.push_back(dump);
+  // Calls may differ in their tags alone, as those of buckets of one size.
+  void tell_tags(std::int64_t end, const Party& party, const DumpList& behind) {
+    const Calls& reference = calls_of(*party.dumps.front());
+    for (const Dump* dump : behind)
+      for (auto call = reference.lower_bound(first_); call != reference.end() && call->first < end;
+           ++call) {
+        const auto own = calls_of(*dump).find(call->first);
+        if (own == calls_of(*dump).end() || !differ(own->second, call->second, "tag")) continue;
+        tell_shift(call->first, {party.dumps, &call->second}, {dump});
+        break;
       }
-      if (!others.empty())
-        return tell_shift(call->first, {party.dumps, &call->second}, others, call->second);
-    }
   }
 
-  void add(const char* kind, std::uint64_t number, const Dumps& dumps, std::string text) {
-    findings_.push_back(
-        {kind, ranks_of(dumps), std::move(text), std::string(lane_names[lane_]), number});
+  void add(const char* kind, std::int64_t number, const DumpList& dumps, std::string text) {
+    findings_.push_back({kind, numbers_of(dumps), std::move(text), dump_lanes[lane_], number});
   }
 
+  const Dumps& dumps_;
   const std::size_t lane_;
   TraceFindings& findings_;
-  Dumps all_;
-  std::set<std::uint64_t> numbers_;
-  std::uint64_t first_ = 0;
+  std::int64_t first_ = 0;  // all rings have the calls from here on
 };
 
-// Messages from one rank to another with one key. from -1: from any rank.
-using Pair = std::tuple<int, int, std::int64_t>;
+// The sends, or the receives, of one sender, receiver and key.
 struct MessageSide {
-  std::uint64_t all = 0, done = 0, waiting = 0;
-  double waited = 0;
+  std::size_t all = 0, done = 0, waiting = 0;
+  double since = 0;
 
-  void add(const DumpedCall& call) {
-    ++all;
-    done += call.done() ? 1 : 0;
-    if (!call.waits()) return;
-    ++waiting;
-    waited = std::max(waited, -call.called.value_or(0));
-  }
-  // Those that wait and for which the other side has no partner.
-  std::uint64_t lone(const MessageSide& other) const {
+  // Those that wait without a partner on the other side.
+  std::size_t lone(const MessageSide& other) const {
     return waiting - std::min(waiting, other.all - std::min(other.all, done));
   }
 };
-struct Messages {
-  MessageSide sends, receives;
-};
+using MessagePair = std::tuple<int, int, std::string>;  // from (-1: any rank), to, key
+
+void tell_lone(const Dumps& dumps, const MessagePair& pair, bool sends, const MessageSide& own,
+               const MessageSide& other, TraceFindings& findings) {
+  const auto& [from, to, key] = pair;
+  const int rank = sends ? from : to, peer = sends ? to : from;
+  if (own.lone(other) == 0 || rank < 0) return;
+  const std::string of = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
+  const bool there = peer < 0 || std::ranges::binary_search(dumps, peer, {}, &Dump::rank);
+  findings.push_back(
+      {sends ? "no_receive" : "no_send",
+       {rank},
+       fmt::format(
+           "rank {} waits in {} {} {} (key {}, {}); {}; {} pairs matched", rank, own.lone(other),
+           sends ? "sends to" : "receives from", of, key, format_seconds(own.since),
+           there ? fmt::format("{} has not called {} for it", of, sends ? "a receive" : "a send")
+                 : fmt::format("there is no file of {}", of),
+           std::min(own.done, other.all)),
+       dump_lanes[messages_lane]});
+}
 
 }  // namespace
 
-void find_differences(const std::vector<Dump>& dumps, TraceFindings& findings) {
+void find_differences(const Dumps& dumps, TraceFindings& findings) {
   for (std::size_t lane = 0; lane < messages_lane; ++lane) Walk(dumps, lane, findings).run();
 }
 
-void find_lone_messages(const std::vector<Dump>& dumps, TraceFindings& findings) {
-  std::set<int> there;
-  std::set<std::pair<int, std::int64_t>> any;  // receivers that take a key from any rank
+void find_lone_messages(const Dumps& dumps, TraceFindings& findings) {
+  // Receivers that take a key from any rank: which sends they took is not known.
+  std::set<std::pair<int, std::string>> any;
+  std::map<MessagePair, std::array<MessageSide, 2>> pairs;
   const auto for_each = [&](auto function) {
     for (const Dump& dump : dumps)
-      for (const auto& [number, call] : calls_of(dump, messages_lane))
-        if (call.peer && (call.name() == "send" || call.name() == "receive"))
-          function(dump.rank, call, call.key.value_or(0), call.name() == "send");
+      for (const auto& each : dump.lanes[messages_lane].calls)
+        if (const std::string_view name = each.second.raw("name");
+            name == "send" || name == "receive")
+          function(dump.rank, each.second, each.second.text("key"), name == "send");
   };
-  for (const Dump& dump : dumps) there.insert(dump.rank);
-  for_each([&](int rank, const DumpedCall& call, std::int64_t key, bool sends) {
-    if (!sends && *call.peer < 0) any.emplace(rank, key);
+  for_each([&](int rank, const DumpCall& call, const std::string& key, bool sends) {
+    if (!sends && call.rank("peer") < 0) any.emplace(rank, key);
   });
-  std::map<Pair, Messages> pairs;
-  for_each([&](int rank, const DumpedCall& call, std::int64_t key, bool sends) {
-    const int to = sends ? *call.peer : rank, from = sends ? rank : *call.peer;
-    Messages& messages = pairs[{any.contains({to, key}) ? -1 : from, to, key}];
-    (sends ? messages.sends : messages.receives).add(call);
+  for_each([&](int rank, const DumpCall& call, const std::string& key, bool sends) {
+    const int to = sends ? call.rank("peer") : rank, from = sends ? rank : call.rank("peer");
+    MessageSide& side = pairs[{any.contains({to, key}) ? -1 : from, to, key}][sends ? 1 : 0];
+    ++side.all;
+    if (call.done()) ++side.done;
+    if (!call.waits()) return;
+    ++side.waiting;
+    side.since = std::max(side.since, -call.begin());
   });
-  std::size_t told = 0;
-  for (const auto& [pair, messages] : pairs) {
-    const auto [from, to, key] = pair;
-    for (const bool sends : {false, true}) {
-      const MessageSide& own = sends ? messages.sends : messages.receives;
-      const MessageSide& other = sends ? messages.receives : messages.sends;
-      const int rank = sends ? from : to, peer = sends ? to : from;
-      const std::uint64_t lone = own.lone(other);
-      if (lone == 0 || rank < 0 || ++told > most_lone) continue;
-      const std::string of = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
-      const std::string lacks =
-          peer >= 0 && !there.contains(peer)
-              ? "there is no file of that rank"
-              : fmt::format("the file of {} has no matching {}", of, sends ? "receive" : "send");
-      findings.push_back(
-          {sends ? "no_receive" : "no_send",
-           {rank},
-           fmt::format("rank {} waits in {} {} {} {} (key {}){}: {}; {} pairs matched", rank, lone,
-                       sends ? "send" : "receive", sends ? "to" : "from", of, key,
-                       own.waited > 0 ? " for " + format_seconds(own.waited) : "", lacks,
-                       std::min(own.done, other.all)),
-           std::string(lane_names[messages_lane]),
-           {}});
-    }
-  }
-  if (told > most_lone)
-    findings.push_back({"more",
-                        {},
-                        fmt::format("{} more pairs of ranks wait so", told - most_lone),
-                        std::string(lane_names[messages_lane]),
-                        {}});
+  const std::size_t before = findings.size();
+  for (const auto& [pair, sides] : pairs)
+    for (const bool sends : {false, true})
+      tell_lone(dumps, pair, sends, sides[sends ? 1 : 0], sides[sends ? 0 : 1], findings);
+  if (findings.size() <= before + most_lone) return;
+  const std::size_t more = findings.size() - before - most_lone;
+  findings.resize(before + most_lone);
+  findings.push_back(
+      {"more", {}, fmt::format("{} more messages wait so", more), dump_lanes[messages_lane]});
 }
 
 }  // namespace rondo::tools

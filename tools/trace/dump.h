@@ -3,10 +3,10 @@
 // A dump of the recorder: the calls of one rank. docs/recorder.md has the grammar.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,77 +15,70 @@
 
 namespace rondo::tools {
 
-// The recorder writes at most 4 MiB.
-inline constexpr std::size_t most_dump_bytes = std::size_t{16} << 20;
-
-inline constexpr std::array<std::string_view, 3> lane_names{"bulk", "urgent", "messages"};
+inline constexpr std::size_t most_dump_bytes = std::size_t{16} << 20;  // the recorder writes 4 MiB
+inline constexpr std::array<std::string_view, 3> dump_lanes{"bulk", "urgent", "messages"};
 inline constexpr std::size_t messages_lane = 2;
-
 // The fields in which the calls of all ranks agree.
 inline constexpr std::array<std::string_view, 9> signature_names{
     "name", "type", "count", "op", "root", "scale", "algorithm", "plan", "device"};
 
-// Times are seconds of the rank's steady clock; 0 is when the dump was written.
-struct DumpedCall {
-  std::array<std::string, signature_names.size()> signature;  // "" where it is not known
-  std::string state, tag;
-  std::uint64_t number = 0, count = 0, bytes = 0;
-  std::optional<std::int64_t> key;  // of messages; peer -1: any rank
-  std::optional<int> peer, last;
-  std::optional<double> called, sent, ended;
-  double late = 0;
+// A word and its fields. It refers to the text of its dump.
+class DumpLine {
+ public:
+  // An invalid line, also one with a number or a rank that is none, has no word.
+  explicit DumpLine(std::string_view text = {});
+  std::string_view word() const noexcept { return word_; }
+  bool has(std::string_view name) const { return !raw(name).empty(); }
+  std::string_view raw(std::string_view name) const;  // empty: not known. Quoted as in the file.
+  std::string text(std::string_view name) const;      // fit for a terminal
+  // Whole numbers and ranks.
+  std::int64_t number(std::string_view name, std::int64_t otherwise = 0) const;
+  int rank(std::string_view name) const { return static_cast<int>(number(name, -1)); }
+  std::optional<double> seconds(std::string_view name) const;
+  std::vector<int> ranks(std::string_view name) const;
 
-  const std::string& name() const noexcept { return signature[0]; }
-  bool done() const noexcept { return state == "done"; }
-  bool waits() const noexcept { return state != "done" && state != "failed"; }
+ private:
+  std::string_view word_;
+  std::vector<std::pair<std::string_view, std::string_view>> fields_;
 };
 
-struct DumpedLane {
-  std::uint64_t started = 0, finished = 0;
-  std::vector<int> waits_for;
-  double waited = 0;
-  std::string call;                           // the oldest that has not ended
-  std::map<std::uint64_t, DumpedCall> calls;  // by number
+struct DumpCall : DumpLine {
+  bool done() const { return raw("state") == "done"; }
+  bool waits() const { return !done() && raw("state") != "failed"; }
+  // When it was called, or else the earliest time that is known of it.
+  double begin() const { return seconds("called").value_or(seconds("ended").value_or(0)); }
+};
 
-  std::uint64_t last() const noexcept {
-    return calls.empty() ? started : std::max(started, calls.rbegin()->first);
+struct DumpLane {
+  DumpLine line;
+  std::map<std::int64_t, DumpCall> calls;  // by number
+
+  // The number of the last call.
+  std::int64_t last() const {
+    return std::max(line.number("started"), calls.empty() ? 0 : calls.rbegin()->first);
   }
 };
 
-struct DumpedVerdict {
-  std::string code, cause, link;
-  std::optional<int> seen_by;
-  std::vector<int> culprits;
-  std::optional<double> at;
-};
-
-struct DumpedPeer {
-  int rank = 0;
-  std::string lane, expected, seen, address;
-  std::optional<double> heard;
-};
-
+// Times are seconds of the rank's steady clock; 0 is when the dump was written.
 struct Dump {
-  std::string path, why, group, job, host, version, transport, clock_id;
-  int rank = 0, size = 0;
-  std::int64_t time = 0;   // microseconds since 1970, UTC
-  std::int64_t clock = 0;  // nanoseconds of the steady clock
-  std::optional<DumpedVerdict> verdict;
-  std::vector<std::pair<int, std::string>> heard, members;  // by rank: a text, a host
-  std::vector<DumpedPeer> peers;
-  std::array<DumpedLane, lane_names.size()> lanes;
+  std::string path;
+  std::unique_ptr<const std::string> content;
+  DumpLine written, verdict;
+  int rank = 0;
+  std::int64_t time = 0;  // when it was written: microseconds since 1970
+  std::vector<DumpLine> heard, peers, members;
+  std::array<DumpLane, dump_lanes.size()> lanes;
   bool whole = false;  // false: the file is cut
-  std::uint64_t lines = 0, invalid = 0;
+  std::size_t lines = 0, invalid = 0;
 };
 
-// Reads text of any origin. Lines that are not valid are counted and left out. Throws UsageError
-// that names the path when the text is not a dump.
-Dump parse_dump(const std::string& path, std::string_view text);
+// Reads text of any origin. Invalid lines are counted and left out. Throws UsageError that names
+// the path when the text is not a dump.
+Dump parse_dump(const std::string& path, std::string text);
 
 // "2026-11-30T22:36:14.123456Z"
-std::string describe_time(std::int64_t microseconds);
-
-// "all_reduce (64 MiB f32 sum)". Also writes those fields in which calls differ.
-std::string describe(const DumpedCall& call, const std::vector<std::string_view>& differing = {});
+std::string format_utc(std::int64_t microseconds);
+// "all_reduce (64 MiB f32 sum)", with those fields in which calls differ.
+std::string describe(const DumpCall& call, const std::vector<std::string_view>& differing = {});
 
 }  // namespace rondo::tools

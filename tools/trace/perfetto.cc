@@ -8,93 +8,74 @@
 namespace rondo::tools {
 namespace {
 
-constexpr int tracks_of_lane = 1000;
+// More overlapping calls of a lane are left out.
+constexpr std::size_t most_tracks = 1000;
 
-Json arguments_of(const DumpedCall& call) {
-  Json json{{"number", call.number}, {"bytes", call.bytes}, {"state", call.state}};
-  if (!call.tag.empty()) json["tag"] = call.tag;
-  for (std::size_t i = 1; i < signature_names.size(); ++i)
-    if (!call.signature[i].empty()) json[std::string(signature_names[i])] = call.signature[i];
-  if (call.peer) json["peer"] = *call.peer;
-  if (call.last) json["last"] = *call.last, json["late_us"] = rounded(call.late * 1e6, 1e3);
+Json arguments_of(const DumpCall& call) {
+  Json json{{"number", call.number("number")}, {"bytes", call.number("bytes")}};
+  for (const char* name :
+       {"tag", "type", "count", "op", "root", "algorithm", "state", "peer", "key", "last", "late"})
+    if (call.has(name)) json[name] = call.text(name);
   return json;
 }
 
-Json name_event(const char* kind, int process, int track, const std::string& name) {
-  return {
-      {"ph", "M"}, {"name", kind}, {"pid", process}, {"tid", track}, {"args", {{"name", name}}}};
+void name_track(const char* kind, const Dump& dump, std::size_t track, const std::string& name,
+                Json& events) {
+  events.push_back({{"ph", "M"},
+                    {"name", kind},
+                    {"pid", dump.rank + 1},
+                    {"tid", track},
+                    {"args", {{"name", name}}}});
 }
 
-class Events {
- public:
-  Events(const Dump& dump, double shift, double start, Json& events)
-      : dump_(dump), process_(dump.rank + 1), shift_(shift - start), events_(events) {
-    events_.push_back(
-        name_event("process_name", process_, 0, fmt::format("rank {} {}", dump.rank, dump.host)));
-    for (std::size_t lane = 0; lane < lane_names.size(); ++lane) add_lane(lane);
-  }
-
- private:
-  double microseconds(double time) const { return rounded((time + shift_) * 1e6, 1e3); }
-
-  void add_lane(std::size_t lane) {
-    std::vector<const DumpedCall*> calls;
-    for (const auto& each : dump_.lanes[lane].calls)
-      if (each.second.called || each.second.ended) calls.push_back(&each.second);
-    std::ranges::stable_sort(calls, {}, [](const DumpedCall* call) {
-      return call->called.value_or(call->ended.value_or(0));
-    });
-    std::vector<double> ends;  // by track: when its last call ends
-    for (const DumpedCall* call : calls) add(*call, lane, ends);
-    for (std::size_t track = 0; track < ends.size(); ++track)
-      events_.push_back(name_event("thread_name", process_, track_of(lane, track),
-                                   track == 0 ? std::string(lane_names[lane])
-                                              : fmt::format("{} {}", lane_names[lane], track + 1)));
-  }
-
-  static int track_of(std::size_t lane, std::size_t track) {
-    return static_cast<int>(lane + 1) * tracks_of_lane + static_cast<int>(track);
-  }
-
-  void add(const DumpedCall& call, std::size_t lane, std::vector<double>& ends) {
-    const double begin = call.called.value_or(call.ended.value_or(0));
-    const double end = std::max(begin, call.ended.value_or(0));
-    auto track = std::ranges::find_if(ends, [&](double last) { return last <= begin; });
-    if (track == ends.end()) {
-      if (ends.size() == tracks_of_lane) return;
-      track = ends.insert(ends.end(), end);
-    }
-    *track = end;
-    Json event{{"name", call.tag.empty() ? call.name() : call.name() + " " + call.tag},
-               {"cat", lane_names[lane]},
-               {"ph", call.called ? "X" : "i"},
-               {"pid", process_},
-               {"tid", track_of(lane, static_cast<std::size_t>(track - ends.begin()))},
-               {"ts", microseconds(begin)},
-               {"args", arguments_of(call)}};
-    if (call.called)
+void add_lane(const Dump& dump, std::size_t lane, double shift, Json& events) {
+  std::vector<const DumpCall*> calls;
+  for (const auto& each : dump.lanes[lane].calls)
+    if (each.second.has("called") || each.second.has("ended")) calls.push_back(&each.second);
+  std::ranges::stable_sort(calls, {}, &DumpCall::begin);
+  std::vector<double> ends;  // by track: when its last call ends
+  for (const DumpCall* call : calls) {
+    const double begin = call->begin(), end = std::max(begin, call->seconds("ended").value_or(0));
+    const auto track = static_cast<std::size_t>(
+        std::ranges::find_if(ends, [&](double last) { return last <= begin; }) - ends.begin());
+    if (track == most_tracks) continue;
+    ends.resize(std::max(ends.size(), track + 1));
+    ends[track] = end;
+    const bool whole = call->has("called");
+    Json event{{"name", call->text("name") + (call->has("tag") ? " " + call->text("tag") : "")},
+               {"cat", dump_lanes[lane]},
+               {"ph", whole ? "X" : "i"},
+               {"pid", dump.rank + 1},
+               {"tid", (lane + 1) * most_tracks + track},
+               {"ts", rounded((begin + shift) * 1e6, 1e3)},
+               {"args", arguments_of(*call)}};
+    if (whole)
       event["dur"] = rounded((end - begin) * 1e6, 1e3);
     else
       event["s"] = "t";
-    events_.push_back(std::move(event));
+    events.push_back(std::move(event));
   }
-
-  const Dump& dump_;
-  const int process_;
-  const double shift_;
-  Json& events_;
-};
+  for (std::size_t track = 0; track < ends.size(); ++track)
+    name_track("thread_name", dump, (lane + 1) * most_tracks + track,
+               std::string(dump_lanes[lane]) + (track == 0 ? "" : fmt::format(" {}", track + 1)),
+               events);
+}
 
 }  // namespace
 
-std::string trace_events(const std::vector<Dump>& dumps, const CommonClock& clock) {
+std::string trace_events(const Dumps& dumps, const std::vector<double>& shifts) {
   double start = 0;
   for (std::size_t i = 0; i < dumps.size(); ++i)
-    for (const DumpedLane& lane : dumps[i].lanes)
-      for (const auto& [number, call] : lane.calls)
-        start = std::min(start, call.called.value_or(call.ended.value_or(0)) + clock.shift[i]);
+    for (const DumpLane& lane : dumps[i].lanes)
+      for (const auto& each : lane.calls) start = std::min(start, each.second.begin() + shifts[i]);
   Json events = Json::array();
-  for (std::size_t i = 0; i < dumps.size(); ++i) Events(dumps[i], clock.shift[i], start, events);
+  for (std::size_t i = 0; i < dumps.size(); ++i) {
+    const Dump& dump = dumps[i];
+    name_track("process_name", dump, 0,
+               fmt::format("rank {} {}", dump.rank, dump.written.text("host")), events);
+    for (std::size_t lane = 0; lane < dump_lanes.size(); ++lane)
+      add_lane(dump, lane, shifts[i] - start, events);
+  }
   return write_line({{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}) + "\n";
 }
 

@@ -1,158 +1,225 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/trace/state.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <tuple>
 
 #include "base/text.h"
+#include "base/traits.h"
+#include "tools/shared/lists.h"
 #include "tools/shared/text.h"
+#include "tools/trace/findings.h"
 
 namespace rondo::tools {
 namespace {
 
-// Of lines of one kind; more are counted.
+using RanksByText = std::map<std::string, std::vector<int>>;
+
 constexpr std::size_t most_alike = 12, most_late = 5;
+constexpr double unbounded = std::numeric_limits<double>::infinity();
 
-std::string text_of(const Dump& dump) {
-  const DumpedVerdict& verdict = *dump.verdict;
-  std::string text = verdict.code;
-  if (!verdict.culprits.empty()) text += ", caused by " + base::list_of_ranks(verdict.culprits);
-  if (verdict.seen_by) text += fmt::format(", seen by rank {}", *verdict.seen_by);
-  if (!verdict.link.empty()) text += " on " + verdict.link;
-  if (verdict.at)
-    text += " at " + describe_time(dump.time + static_cast<std::int64_t>(*verdict.at * 1e6));
-  return verdict.cause.empty() ? text : text + ": " + verdict.cause;
-}
-
-// Adds a finding for each text, with the ranks that have it.
-void add_grouped(const std::map<std::string, std::vector<int>>& by_text, const char* kind,
-                 std::string_view lane, std::string_view between, TraceFindings& findings) {
-  std::vector<std::pair<std::string, std::vector<int>>> groups(by_text.begin(), by_text.end());
-  std::ranges::stable_sort(groups, {}, [](const auto& group) { return group.second.front(); });
-  for (std::size_t i = 0; i < groups.size() && i < most_alike; ++i)
-    findings.push_back(
-        {kind,
-         groups[i].second,
-         fmt::format("{}{}{}", base::list_of_ranks(groups[i].second), between, groups[i].first),
-         std::string(lane),
-         {}});
+// A finding for each text, in the order of the first ranks that have it.
+void tell_alike(const RanksByText& by_text, const char* kind, std::string_view lane,
+                const std::string& between, TraceFindings& findings) {
+  std::vector<std::pair<std::vector<int>, std::string>> groups;
+  for (const auto& [text, ranks] : by_text) groups.emplace_back(ranks, text);
+  std::ranges::sort(groups);
+  for (std::size_t i = 0; i < std::min(groups.size(), most_alike); ++i)
+    findings.push_back({kind, groups[i].first,
+                        base::list_of_ranks(groups[i].first) + between + groups[i].second, lane});
   if (groups.size() > most_alike)
-    findings.push_back({"more",
-                        {},
-                        fmt::format("{} more groups of ranks", groups.size() - most_alike),
-                        std::string(lane),
-                        {}});
+    findings.push_back({"more", {}, fmt::format("{} more", groups.size() - most_alike), lane});
 }
 
-std::string call_of(const DumpedLane& lane) {
-  if (!lane.call.empty()) return lane.call;
+std::string text_of_verdict(const Dump& dump) {
+  const DumpLine& verdict = dump.verdict;
+  std::string text = verdict.text("code");
+  if (verdict.has("culprits"))
+    text += ", caused by " + base::list_of_ranks(verdict.ranks("culprits"));
+  if (verdict.has("seen_by")) text += fmt::format(", seen by rank {}", verdict.rank("seen_by"));
+  if (verdict.has("link")) text += " on " + verdict.text("link");
+  if (const auto at = verdict.seconds("at"))
+    text += " at " + format_utc(dump.time + static_cast<std::int64_t>(*at * 1e6));
+  return verdict.has("cause") ? text + ": " + verdict.text("cause") : text;
+}
+
+std::string call_of_lane(const DumpLane& lane) {
+  if (lane.line.has("call")) return lane.line.text("call");
   for (const auto& [number, call] : lane.calls)
     if (call.waits()) return fmt::format("#{} {}", number, describe(call));
   return {};
 }
 
-void find_peers(const std::vector<Dump>& dumps, std::size_t lane, TraceFindings& findings) {
-  std::map<std::string, std::vector<int>> texts;
+// The frames that ranks wait for.
+void find_awaited(const Dumps& dumps, std::size_t lane, TraceFindings& findings) {
+  RanksByText texts;
   for (const Dump& dump : dumps)
-    for (const DumpedPeer& peer : dump.peers)
-      if (peer.lane == lane_names[lane] && !peer.expected.empty() && peer.expected != peer.seen &&
-          std::ranges::count(dump.lanes[lane].waits_for, peer.rank) > 0)
-        texts[fmt::format(
-                  "{} from rank {}; the last that came is {}{}", peer.expected, peer.rank,
-                  peer.seen.empty() ? "none" : peer.seen,
-                  peer.heard ? fmt::format(", {} before", format_seconds(-*peer.heard)) : "")]
+    for (const DumpLine& peer : dump.peers)
+      if (peer.raw("lane") == dump_lanes[lane] && peer.has("expected") &&
+          peer.raw("expected") != peer.raw("seen") &&
+          contains(dump.lanes[lane].line.ranks("waits_for"), peer.rank("rank")))
+        texts[fmt::format("{} from rank {}; the last was {}{}", peer.text("expected"),
+                          peer.rank("rank"), peer.has("seen") ? peer.text("seen") : "none",
+                          peer.has("heard")
+                              ? fmt::format(", {} before", format_seconds(-*peer.seconds("heard")))
+                              : "")]
             .push_back(dump.rank);
-  add_grouped(texts, "peer", lane_names[lane], ": awaits ", findings);
+  tell_alike(texts, "awaited", dump_lanes[lane], ": awaits ", findings);
+}
+
+// When the ranks of one clock called and ended a collective.
+struct Span {
+  double last_call = -unbounded, first_end = unbounded;
+};
+using Spans = std::map<std::pair<std::size_t, std::int64_t>, Span>;
+
+double seconds_between(const Dump& dump, const Dump& reference) {
+  return static_cast<double>(dump.written.number("clock") - reference.written.number("clock")) *
+         1e-9;
+}
+
+Spans spans_of(const std::vector<const Dump*>& dumps) {
+  Spans spans;
+  for (const Dump* dump : dumps)
+    for (std::size_t lane = 0; lane < messages_lane; ++lane)
+      for (const auto& [number, call] : dump->lanes[lane].calls) {
+        // The root of a broadcast may end before others call it. Without `called`, `ended` is only
+        // a lower bound.
+        const auto operation = parse_collective(call.raw("name"));
+        const auto called = call.seconds("called"), ended = call.seconds("ended");
+        if (!called || !operation || base::traits_of(*operation).rooted()) continue;
+        const double shift = seconds_between(*dump, *dumps.front());
+        Span& span = spans[{lane, number}];
+        span.last_call = std::max(span.last_call, *called + shift);
+        if (ended && call.done()) span.first_end = std::min(span.first_end, *ended + shift);
+      }
+  return spans;
 }
 
 }  // namespace
 
-void find_verdict(const std::vector<Dump>& dumps, TraceFindings& findings) {
-  const Dump* best = nullptr;
+void find_verdict(const Dumps& dumps, TraceFindings& findings) {
+  const auto knows = [](const Dump& dump) {
+    return dump.verdict.has("code") ? dump.heard.size() + 1 : 0;
+  };
+  const Dump& best = *std::ranges::max_element(dumps, {}, knows);
+  if (knows(best) == 0) return;
+  findings.push_back({"verdict", best.verdict.ranks("culprits"), text_of_verdict(best)});
+  RanksByText heard, others;
+  for (const DumpLine& line : best.heard) heard[line.text("text")].push_back(line.rank("rank"));
+  tell_alike(heard, "heard", {}, fmt::format(", as rank {} heard: ", best.rank), findings);
   for (const Dump& dump : dumps)
-    if (dump.verdict && (best == nullptr || dump.heard.size() > best->heard.size())) best = &dump;
-  if (best == nullptr) return;
-  findings.push_back({"verdict", best->verdict->culprits, text_of(*best), "", {}});
-  std::map<std::string, std::vector<int>> heard, others;
-  for (const auto& [rank, text] : best->heard) heard[text].push_back(rank);
-  add_grouped(heard, "heard", "", fmt::format(", as rank {} heard: ", best->rank), findings);
-  for (const Dump& dump : dumps)
-    if (dump.verdict && (dump.verdict->code != best->verdict->code ||
-                         dump.verdict->culprits != best->verdict->culprits))
-      others[text_of(dump)].push_back(dump.rank);
-  add_grouped(others, "other_verdict", "", " wrote: ", findings);
+    if (knows(dump) > 0 && (dump.verdict.raw("code") != best.verdict.raw("code") ||
+                            dump.verdict.raw("culprits") != best.verdict.raw("culprits")))
+      others[text_of_verdict(dump)].push_back(dump.rank);
+  tell_alike(others, "other_verdict", {}, " wrote: ", findings);
 }
 
-void find_standing(const std::vector<Dump>& dumps, TraceFindings& findings) {
+void find_standing(const Dumps& dumps, TraceFindings& findings) {
   struct Group {
     std::vector<int> ranks, waits_for;
-    double least = 1e9, most = 0;
+    double least = unbounded, most = 0;
   };
-  for (std::size_t place = 0; place < lane_names.size(); ++place) {
-    // Numbers of messages mean nothing to other ranks.
-    std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, Group> groups;
+  for (std::size_t place = 0; place < dump_lanes.size(); ++place) {
+    std::map<std::string, Group> groups;
     for (const Dump& dump : dumps) {
-      const DumpedLane& lane = dump.lanes[place];
-      if (lane.started == 0 && lane.calls.empty()) continue;
-      Group& group = groups[{lane.last(), lane.finished, call_of(lane)}];
+      const DumpLane& lane = dump.lanes[place];
+      if (lane.last() == 0) continue;
+      const std::string call = call_of_lane(lane);
+      Group& group =
+          groups[fmt::format("{} started, {} finished{}{}", lane.last(),
+                             lane.line.number("finished"), call.empty() ? "" : "; in ", call)];
       group.ranks.push_back(dump.rank);
-      group.waits_for.insert(group.waits_for.end(), lane.waits_for.begin(), lane.waits_for.end());
-      group.least = std::min(group.least, lane.waited);
-      group.most = std::max(group.most, lane.waited);
+      for (const int rank : lane.line.ranks("waits_for")) group.waits_for.push_back(rank);
+      const double waited = lane.line.seconds("waited").value_or(0);
+      group.least = std::min(group.least, waited);
+      group.most = std::max(group.most, waited);
     }
-    std::map<std::string, std::vector<int>> texts;
-    for (const auto& [key, group] : groups) {
-      const auto& [started, finished, call] = key;
-      std::string text = fmt::format("{} started, {} finished", started, finished);
-      if (!call.empty()) text += "; in " + call;
-      if (!group.waits_for.empty()) text += ", waiting for " + base::list_of_ranks(group.waits_for);
-      if (group.most > 0)
-        text += group.least == group.most || group.ranks.size() == 1
-                    ? " for " + format_seconds(group.most)
-                    : fmt::format(" for {} to {}", format_seconds(group.least),
-                                  format_seconds(group.most));
+    RanksByText texts;
+    for (const auto& [where, group] : groups) {
+      std::string text = where;
+      if (!group.waits_for.empty()) text += ", waits for " + base::list_of_ranks(group.waits_for);
+      if (group.most > group.least)
+        text += fmt::format(", {} to {}", format_seconds(group.least), format_seconds(group.most));
+      else if (group.most > 0)
+        text += ", " + format_seconds(group.most);
       texts[text] = group.ranks;
     }
-    add_grouped(texts, "standing", lane_names[place], ": ", findings);
-    find_peers(dumps, place, findings);
+    tell_alike(texts, "standing", dump_lanes[place], ": ", findings);
+    find_awaited(dumps, place, findings);
   }
 }
 
-void find_late(const std::vector<Dump>& dumps, TraceFindings& findings) {
+void find_late(const Dumps& dumps, TraceFindings& findings) {
   struct Late {
-    std::set<std::pair<std::size_t, std::uint64_t>> calls;
-    double sum = 0;
-    std::uint64_t told = 0;
+    std::set<std::pair<std::size_t, std::int64_t>> calls;
+    double sum = 0, told = 0;
   };
   std::map<int, Late> by_rank;
-  std::set<std::pair<std::size_t, std::uint64_t>> all;
+  std::set<std::pair<std::size_t, std::int64_t>> all;
   for (const Dump& dump : dumps)
     for (std::size_t lane = 0; lane < messages_lane; ++lane)
       for (const auto& [number, call] : dump.lanes[lane].calls) {
         all.emplace(lane, number);
-        if (!call.last || *call.last == dump.rank) continue;
-        Late& late = by_rank[*call.last];
+        const int last = call.rank("last");
+        if (last < 0 || last == dump.rank) continue;
+        Late& late = by_rank[last];
         late.calls.emplace(lane, number);
-        late.sum += call.late;
+        late.sum += call.seconds("late").value_or(0);
         ++late.told;
       }
   std::vector<std::pair<int, const Late*>> order;
   for (const auto& [rank, late] : by_rank) order.emplace_back(rank, &late);
   std::ranges::stable_sort(order, std::greater<>(),
                            [](const auto& each) { return each.second->calls.size(); });
-  if (order.size() > most_late) order.resize(most_late);
-  for (const auto& [rank, late] : order)
+  for (std::size_t i = 0; i < std::min(order.size(), most_late); ++i) {
+    const auto& [rank, late] = order[i];
     findings.push_back(
         {"late",
          {rank},
-         fmt::format("rank {} was last in {} of {} calls; others waited for it {} on average", rank,
-                     late->calls.size(), all.size(),
-                     format_seconds(late->sum / static_cast<double>(late->told))),
-         "",
-         {}});
+         fmt::format("rank {} was the last in {} of {} calls; others waited {} for it on average",
+                     rank, late->calls.size(), all.size(),
+                     format_seconds(late->sum / late->told))});
+  }
+}
+
+std::vector<double> shifts_of_clocks(const Dumps& dumps, TraceFindings& findings) {
+  std::map<std::string_view, std::vector<const Dump*>> clocks;
+  for (const Dump& dump : dumps) clocks[dump.written.raw("clock_id")].push_back(&dump);
+  const Dump& first = dumps.front();
+  const auto& own = clocks[first.written.raw("clock_id")];
+  const Spans reference = spans_of(own);
+  std::vector<double> shifts(dumps.size());
+  for (const auto& [id, members] : clocks) {
+    double least = -unbounded, most = unbounded, shift = 0;
+    for (const auto& [place, span] : spans_of(members)) {
+      const auto same = reference.find(place);
+      if (same == reference.end()) continue;
+      least = std::max(least, same->second.last_call - span.first_end);
+      most = std::min(most, same->second.first_end - span.last_call);
+    }
+    if (&members != &own) {
+      const bool bounded = std::isfinite(least) && std::isfinite(most);
+      shift = bounded ? (least + most) / 2
+                      : static_cast<double>(members.front()->time - first.time) * 1e-6;
+      std::vector<int> ranks;
+      for (const Dump* dump : members) ranks.push_back(dump->rank);
+      findings.push_back(
+          {bounded ? "clock" : "wall_clock", ranks,
+           fmt::format("the clock of {} is compared with that of rank {} by {}",
+                       base::list_of_ranks(ranks), first.rank,
+                       bounded ? fmt::format("calls, to within {}",
+                                             format_seconds(std::abs(most - least) / 2))
+                               : "the wall clocks, because no collective bounds the difference")});
+    }
+    for (const Dump* dump : members)
+      shifts[static_cast<std::size_t>(dump - dumps.data())] =
+          shift + seconds_between(*dump, *members.front());
+  }
+  return shifts;
 }
 
 }  // namespace rondo::tools

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the dumps of a job say. They are sorted by rank.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/trace/dump.h"
+
+namespace rondo::tools {
+
+struct TraceFinding {
+  std::string kind;
+  std::vector<int> ranks;
+  std::string text;  // a sentence for people
+  std::string_view lane = {};
+  std::optional<std::int64_t> number = {};
+};
+using TraceFindings = std::vector<TraceFinding>;
+using Dumps = std::vector<Dump>;
+
+// Reads the dumps of one job, one for each rank: that of its failure, else the newest. paths: files
+// and folders. Without a path it takes the folder to which the recorder writes. Of a folder of jobs
+// it takes the newest. Adds files that a folder has and that cannot be read. Throws UsageError when
+// a named file cannot be read, when there is no dump, and when there are dumps of two jobs.
+Dumps read_dumps(std::vector<std::string> paths, TraceFindings& findings);
+// Ranks without a file, files that are cut, and invalid lines.
+void find_file_problems(const Dumps& dumps, TraceFindings& findings);
+
+// For each lane of collectives: the first number for which the ranks made different calls, or which
+// a rank has not called while others wait in it. Says so when a rank left out a call.
+void find_differences(const Dumps& dumps, TraceFindings& findings);
+// A receive that waits without a send, and a send that waits without a receive.
+void find_lone_messages(const Dumps& dumps, TraceFindings& findings);
+
+// From the dump that knows most: the one that has what rank 0 heard from others.
+void find_verdict(const Dumps& dumps, TraceFindings& findings);
+// Where the ranks stand in each lane: a line for all that stand alike.
+void find_standing(const Dumps& dumps, TraceFindings& findings);
+// The ranks that others waited for most often.
+void find_late(const Dumps& dumps, TraceFindings& findings);
+
+// For each dump what turns its times into seconds since dumps[0] was written.
+//
+// Dumps with one clock_id share a clock. The offset between two clocks is bounded by collectives in
+// which every rank needs all others: none ends on a rank before all have called it. So for ranks a
+// and b: called_a <= ended_b and called_b <= ended_a. It takes the middle of the interval that all
+// such calls leave; without them, the wall clocks.
+std::vector<double> shifts_of_clocks(const Dumps& dumps, TraceFindings& findings);
+
+}  // namespace rondo::tools
