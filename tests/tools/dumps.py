@@ -36,7 +36,7 @@ class Rank:
         self.rank, self.size, self.why, self.now = rank, size, why, now
         self.written = dict(why=why, rank=rank, size=size, group="", job=JOB, host=f"node{rank // 2}", process=1000 + rank, version="0.1.0",
                             transport="tcp", time=f"2026-11-30T22:36:{int(now) % 60:02}.{round(now % 1 * 1e6):06}Z",
-                            clock=round((now - boot + 1000) * 1e9), clock_id=clock_id)
+                            clock=round((now - boot + 10_000) * 1e9), clock_id=clock_id)
         self.written.update(written)
         self.lanes = {"bulk": [], "urgent": [], "messages": []}
         self.head, self.tail, self.lane_fields = [], [], {}

@@ -217,17 +217,21 @@ void tell_lone(const Dumps& dumps, const MessagePair& pair, bool sends, const Me
   const auto& [from, to, key] = pair;
   const int rank = sends ? from : to, peer = sends ? to : from;
   if (own.lone(other) == 0 || rank < 0) return;
+  const std::size_t lone = own.lone(other);
   const std::string of = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
+  const char* missing = sends ? "receive" : "send";
   const bool there = peer < 0 || std::ranges::binary_search(dumps, peer, {}, &Dump::rank);
   findings.push_back(
       {sends ? "no_receive" : "no_send",
        {rank},
-       fmt::format(
-           "rank {} waits in {} {} {} (key {}, {}); {}; {} pairs matched", rank, own.lone(other),
-           sends ? "sends to" : "receives from", of, key, format_seconds(own.since),
-           there ? fmt::format("{} has not called {} for it", of, sends ? "a receive" : "a send")
-                 : fmt::format("there is no file of {}", of),
-           std::min(own.done, other.all)),
+       fmt::format("rank {} waits in {} {}{} {} (key {}, {}); {}; {} pairs matched", rank,
+                   lone == 1 ? "a" : std::to_string(lone), sends ? "send" : "receive",
+                   lone == 1 ? "" : "s", (sends ? "to " : "from ") + of, key,
+                   format_seconds(own.since),
+                   !there     ? "there is no file of " + of
+                   : peer < 0 ? fmt::format("no rank has called a {} for it", missing)
+                              : fmt::format("{} has not called a {} for it", of, missing),
+                   std::min(own.done, other.all)),
        dump_lanes[messages_lane]});
 }
 
