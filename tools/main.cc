@@ -136,7 +136,7 @@ int run(int argc, char** argv) {
       "Rondo: collective communication and messages between processes on one or several hosts, "
       "over\nTCP, RDMA, shared memory and CUDA IPC. This program measures operations, starts "
       "ranks, "
-      "explains\nschedules, and compares and draws what was measured."};
+      "explains\nschedules, compares and draws what was measured, and compares dumps of ranks."};
   app.name("rondo");
   app.set_version_flag("--version", "rondo " + std::string(rondo::version()));
   app.failure_message(explain);

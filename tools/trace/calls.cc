@@ -112,7 +112,7 @@ class Walk {
       if (std::ranges::any_of(
               parties, [&](const Party& each) { return differ(*most.call, *each.call, name); }))
         fields.push_back(name);
-    // Of different operations, the rest says nothing more.
+    // Other fields say nothing more when the operations differ.
     const bool same_name = fields.front() != signature_names.front();
     std::vector<std::string> parts;
     DumpList others;

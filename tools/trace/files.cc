@@ -145,14 +145,14 @@ void find_file_problems(const Dumps& dumps, TraceFindings& findings) {
       places.push_back(fmt::format("{} ({})", host, base::list_of_ranks(ranks)));
   if (by_host.size() > most_hosts_told)
     places.push_back(fmt::format("{} more hosts", by_host.size() - most_hosts_told));
-  const auto tell = [&](const char* kind, const std::vector<int>& ranks, const std::string& text) {
+  const auto tell = [&](const char* kind, const std::vector<int>& ranks, const std::string& before,
+                        const std::string& after) {
     if (!ranks.empty())
-      findings.push_back(
-          {kind, ranks, fmt::format(fmt::runtime(text), base::list_of_ranks(ranks))});
+      findings.push_back({kind, ranks, before + base::list_of_ranks(ranks) + after});
   };
-  tell("missing", missing, "no file of {}" + (places.empty() ? "" : "; look on " + join(places)));
-  tell("cut", cut, "the file of {} is cut; the lines that are there are used");
-  tell("invalid", wrong, fmt::format("{} lines of {{}} are invalid and were left out", invalid));
+  tell("missing", missing, "no file of ", places.empty() ? "" : "; look on " + join(places));
+  tell("cut", cut, "the file of ", " is cut; the lines that are there are used");
+  tell("invalid", wrong, fmt::format("{} lines of ", invalid), " are invalid and were left out");
 }
 
 }  // namespace rondo::tools
