@@ -89,6 +89,7 @@ void check_options(const Options& options, const rendezvous::Place& place) {
 [[noreturn]] void fail_together(control::Control& control, int rank, const std::exception& error) {
   operation::Failure failure = wire::failure_of(error);
   failure.cause = wire::could_not_connect(rank, failure.cause);
+  failure.culprits = {rank};
   control.report(failure);
   const auto first = control.await_failure(base::after(base::Clock::now(), verdict_time));
   throw Error(first ? first->code : failure.code, first ? first->cause : failure.cause);
@@ -271,7 +272,9 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
                                   ? shown
                                   : base::printable(why.message()) + ": " + shown;
     const operation::Failure failure{Errc::aborted,
-                                     fmt::format("rank {} called abort: {}", place_.rank, cause)};
+                                     fmt::format("rank {} called abort: {}", place_.rank, cause),
+                                     -1,
+                                     {place_.rank}};
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: operations end at their deadlines
   }

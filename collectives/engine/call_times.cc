@@ -53,8 +53,7 @@ bool CallTimes::check_deadlines(base::TimePoint now) {
     for (const operation::Operation* o = calls.first(); o != nullptr; o = o->later) {
       next_deadline_ = std::min(next_deadline_, o->deadline);
       if (now < o->deadline) continue;
-      return verdict_.expire(priority_of(*o), number_of(*o), o->time_limit, calls.late_text(*o),
-                             now);
+      return verdict_.expire(priority_of(*o), number_of(*o), o->time_limit, calls.late(*o), now);
     }
   }
   return false;

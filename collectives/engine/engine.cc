@@ -304,6 +304,7 @@ void Engine::deliver() {
 
 void Engine::suspect(operation::Failure failure) {
   driver_.mutex().assert_held();
+  failure.seen_by = options_.rank;
   if (verdict_.suspect(std::move(failure), base::Clock::now())) end_all();
 }
 
@@ -360,7 +361,10 @@ Engine::Departure Engine::stop(base::TimePoint until) {
       for (transports::Transport* transport : transports_) transport->finish_sending(until);
     }
     if (verdict_.end({Errc::aborted,
-                      "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
+                      "rank " + std::to_string(options_.rank) + " destroyed its communicator",
+                      -1,
+                      {options_.rank},
+                      options_.rank}))
       end_all(Cause::departure);
     deliver();
   }

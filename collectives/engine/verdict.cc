@@ -10,15 +10,12 @@ bool Verdict::suspect(operation::Failure failure, base::TimePoint now) {
   return begin_suspicion(std::move(failure), std::move(report), now);
 }
 
-bool Verdict::expire(Priority lane, std::uint64_t number, nanoseconds limit, std::string view,
+bool Verdict::expire(Priority lane, std::uint64_t number, nanoseconds limit, operation::Failure own,
                      base::TimePoint now) {
-  operation::Failure failure{Errc::deadline_exceeded, view};
-  return begin_suspicion(
-      std::move(failure),
-      [=, view = std::move(view)](EngineObserver& observer) {
-        observer.deadline(lane, number, limit, view);
-      },
-      now);
+  Report report = [=, view = own.cause](EngineObserver& observer) {
+    observer.deadline(lane, number, limit, view);
+  };
+  return begin_suspicion(std::move(own), std::move(report), now);
 }
 
 bool Verdict::begin_suspicion(operation::Failure failure, Report report, base::TimePoint now) {

@@ -39,7 +39,8 @@ class EngineObserver {
   virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
   // A rank has been the last all the time.
   virtual void late(const operation::LateReport& report) = 0;
-  // The operation did not end within `limit`. view: what this rank lacks, as late_text() says it.
+  // The operation did not end within `limit`. view: what this rank lacks, as LaneCalls::late() says
+  // it.
   virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                         const std::string& view) = 0;
 };
@@ -63,9 +64,9 @@ class Verdict {
   // The next five return true when the communicator has just failed: the caller then ends every
   // operation.
   [[nodiscard]] bool suspect(operation::Failure failure, base::TimePoint now);
-  // The time of a call is over: reported as a deadline. view: what this rank lacks.
+  // The time of a call is over: reported as a deadline. own: what this rank knows of it.
   [[nodiscard]] bool expire(Priority lane, std::uint64_t number, nanoseconds limit,
-                            std::string view, base::TimePoint now);
+                            operation::Failure own, base::TimePoint now);
   [[nodiscard]] bool settle(const operation::Failure& failure);
   // This rank ends: what it suspects is the cause, or else `failure`.
   [[nodiscard]] bool end(const operation::Failure& failure) {

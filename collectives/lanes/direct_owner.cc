@@ -47,7 +47,9 @@ void DirectOwner::refuse() {
   if (const auto theirs = lane_.offence())
     return host_.suspect(calls_.disagreement(lane_.offender(), &lane_.first(), *theirs));
   host_.suspect({Errc::corrupt,
-                 fmt::format("rank {} has posted a call that cannot be read", lane_.offender())});
+                 fmt::format("rank {} has posted a call that cannot be read", lane_.offender()),
+                 -1,
+                 {lane_.offender()}});
 }
 
 operation::Standing standing_of(direct::DirectLane& lane, bool wants_only) {

@@ -288,7 +288,7 @@ operation::Standing ScheduledLane::standing(const operation::Operation& operatio
 bool ScheduledLane::check_frame(const Channel& c, const operation::Frame& frame) {
   const operation::ScheduledOperation* const mine = c.receiving;
   if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
-    host_.suspect(calls_.disagreement(c.peer, mine, frame));
+    host_.suspect(calls_.disagreement(c.peer, mine, frame, c.link));
     return false;
   }
   const operation::FramePlace place = mine->run.next_receive(c.receiving_index);
@@ -314,14 +314,14 @@ void ScheduledLane::check_held() {
   for (const Channel& c : channels_) {
     if (!c.held) continue;
     if (c.receiving == nullptr && c.held->number <= calls_.begun())
-      host_.suspect(calls_.disagreement(c.peer, nullptr, *c.held));
+      host_.suspect(calls_.disagreement(c.peer, nullptr, *c.held, c.link));
     else
       any_held_ = true;
   }
 }
 
 void ScheduledLane::corrupt(const Channel& c, std::string_view what) {
-  host_.suspect({Errc::corrupt, losses_.text(c.peer, c.link, what)});
+  host_.suspect(losses_.failure(Errc::corrupt, c.peer, c.link, what));
 }
 
 void ScheduledLane::lost(transports::Link& link, std::error_code code, std::string_view what,

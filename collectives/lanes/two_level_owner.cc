@@ -227,8 +227,11 @@ bool TwoLevelOwner::ends_segment(const operation::ScheduledOperation& whole) con
 void TwoLevelOwner::refuse(const Stage& stage) {
   if (const auto theirs = stage.lane.offence())
     return host_.suspect(calls_.disagreement(stage.lane.offender(), stage.first, *theirs));
-  host_.suspect({Errc::corrupt, fmt::format("rank {} has posted a call that cannot be read",
-                                            stage.lane.offender())});
+  host_.suspect(
+      {Errc::corrupt,
+       fmt::format("rank {} has posted a call that cannot be read", stage.lane.offender()),
+       -1,
+       {stage.lane.offender()}});
 }
 
 // Ranks of this host tell by their posts of the first sums, where there are sums. Later posts, and

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "collectives/operation/owner.h"
 
 namespace rondo::operation {
@@ -72,52 +73,60 @@ LaneStatus LaneCalls::status(base::TimePoint now) const {
   return status;
 }
 
-Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
-                                const Frame& theirs) const {
+Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs,
+                                const transports::Link* link) const {
+  return {Errc::mismatch,
+          disagreement_text(peer, mine, theirs),
+          -1,
+          {peer},
+          -1,
+          link == nullptr ? std::string() : link->describe()};
+}
+
+std::string LaneCalls::disagreement_text(int peer, const CollectiveOperation* mine,
+                                         const Frame& theirs) const {
   const CollectiveOperation* const expected = mine;
   for (const Operation* o = first_; o != nullptr; o = o->later)
     if (o->number == theirs.number) mine = o->collective();
   const Priority priority = priority_of(lane_);
   const std::string call = schedules::describe_call(theirs.signature, theirs.number, priority);
   if (mine == nullptr)
-    return {Errc::mismatch,
-            fmt::format("rank {} called {}, which rank {} has already finished in another way",
-                        peer, call, rank_)};
+    return fmt::format("rank {} called {}, which rank {} has already finished in another way", peer,
+                       call, rank_);
   if (mine != expected && mine->signature == theirs.signature && expected != nullptr)
-    return {
-        Errc::mismatch,
-        fmt::format("rank {} sent data of {} where rank {} waits for data of {}: rank {} called "
-                    "#{} in another way, or left it out; all ranks must make the same calls in the "
-                    "same order",
-                    peer, call, rank_,
-                    schedules::describe_call(expected->signature, expected->number, priority), peer,
-                    expected->number)};
+    return fmt::format(
+        "rank {} sent data of {} where rank {} waits for data of {}: rank {} called "
+        "#{} in another way, or left it out; all ranks must make the same calls in the "
+        "same order",
+        peer, call, rank_,
+        schedules::describe_call(expected->signature, expected->number, priority), peer,
+        expected->number);
   if (mine->number == theirs.number && schedules::same_arguments(mine->signature, theirs.signature))
-    return {Errc::mismatch,
-            fmt::format("rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, "
-                        "segment size, depth, staging, reproducible and checksum must be the same "
-                        "on all ranks",
-                        peer, call, schedules::name_of(theirs.signature.algorithm), rank_,
-                        schedules::name_of(mine->signature.algorithm))};
-  return {Errc::mismatch,
-          fmt::format("rank {} called {} where rank {} called {}", peer, call, rank_,
-                      schedules::describe_call(mine->signature, mine->number, priority))};
+    return fmt::format(
+        "rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, "
+        "segment size, depth, staging, reproducible and checksum must be the same "
+        "on all ranks",
+        peer, call, schedules::name_of(theirs.signature.algorithm), rank_,
+        schedules::name_of(mine->signature.algorithm));
+  return fmt::format("rank {} called {} where rank {} called {}", peer, call, rank_,
+                     schedules::describe_call(mine->signature, mine->number, priority));
 }
 
-std::string LaneCalls::late_text(const Operation& operation) const {
-  std::string text = operation.owner->late_text(operation);
-  if (!text.empty()) return text;
+Failure LaneCalls::late(const Operation& operation) const {
   Awaited awaited;
   operation.owner->append_awaited(operation, awaited);
-  text = fmt::format("not done within {:.4g} s",
-                     std::chrono::duration<double>(operation.time_limit).count());
-  if (!awaited.device.empty())
-    return text + fmt::format(": rank {} waits for {}", rank_, awaited.device);
-  if (awaited.ranks.empty()) return text;
-  text += fmt::format(": rank {} waits for data from rank", rank_);
-  for (std::size_t i = 0; i < awaited.ranks.size(); ++i)
-    text += fmt::format("{} {}", i == 0 ? "" : ",", awaited.ranks[i]);
-  return text;
+  std::string text = operation.owner->late_text(operation);
+  if (text.empty()) {
+    text = fmt::format("not done within {:.4g} s",
+                       std::chrono::duration<double>(operation.time_limit).count());
+    if (!awaited.device.empty())
+      text += fmt::format(": rank {} waits for {}", rank_, awaited.device);
+    else if (!awaited.ranks.empty())
+      text += fmt::format(": rank {} waits for data from rank {}", rank_,
+                          base::join(awaited.ranks, ", "));
+  }
+  return {Errc::deadline_exceeded, std::move(text), -1,
+          awaited.device.empty() ? awaited.ranks : std::vector<int>{rank_}, rank_};
 }
 
 }  // namespace rondo::operation

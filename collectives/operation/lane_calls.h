@@ -72,13 +72,17 @@ class LaneCalls {
 
   // The failure when a peer's frame or post belongs to another call than this rank expects. mine:
   // the call that this rank expects, or null. If a call under way has the number of theirs, the
-  // text compares with that one.
-  Failure disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs) const;
-  // Describes a call of this lane whose time is over: "not done within 2 s: rank 0 waits for data
-  // from rank 1, 2"
-  std::string late_text(const Operation& operation) const;
+  // text compares with that one. link: over which a frame came.
+  Failure disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs,
+                       const transports::Link* link = nullptr) const;
+  // What this rank alone knows of a call of this lane whose time is over: "not done within 2 s:
+  // rank 0 waits for data from rank 1, 2"
+  Failure late(const Operation& operation) const;
 
  private:
+  std::string disagreement_text(int peer, const CollectiveOperation* mine,
+                                const Frame& theirs) const;
+
   const int rank_;
   const transports::Lane lane_;
   Operation *first_ = nullptr, *last_ = nullptr;

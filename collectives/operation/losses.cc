@@ -19,9 +19,15 @@ Losses::Loss& Losses::loss(int peer) {
   return *place;
 }
 
-std::string Losses::text(int peer, const transports::Link* link, std::string_view what) const {
-  return fmt::format("rank {} lost rank {}{}{}: {}", rank_, peer, link != nullptr ? " at " : "",
-                     link != nullptr ? link->describe() : "", what);
+Failure Losses::failure(Errc code, int peer, const transports::Link* link,
+                        std::string_view what) const {
+  const std::string where = link != nullptr ? link->describe() : std::string();
+  Failure failure{code, fmt::format("rank {} lost rank {}{}{}: {}", rank_, peer,
+                                    link != nullptr ? " at " : "", where, what)};
+  if (code == Errc::peer_lost) failure.lost = peer;
+  if (code != Errc::authentication) failure.culprits = {peer};  // else anyone may have sent it
+  failure.link = where;
+  return failure;
 }
 
 void Losses::lost(const transports::Link& link, std::error_code code, std::string_view what,
@@ -29,8 +35,8 @@ void Losses::lost(const transports::Link& link, std::error_code code, std::strin
   Loss& its_loss = loss(link.peer());
   its_loss.lost = true;
   its_loss.in_order = in_order;
-  its_loss.code = code == Errc::authentication ? Errc::authentication : Errc::peer_lost;
-  its_loss.text = text(link.peer(), &link, what);
+  its_loss.failure = failure(code == Errc::authentication ? Errc::authentication : Errc::peer_lost,
+                             link.peer(), &link, what);
   its_loss.lost_at = now;
 }
 
@@ -45,7 +51,8 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
     if (!need.sends && need.linked && !its_loss.lost) return std::nullopt;  // it can still be read
     const Failure failure{Errc::peer_left,
                           fmt::format("rank {} has left: it destroyed its communicator", peer),
-                          peer};
+                          peer,
+                          {peer}};
     if (need.sends) return failure;
     if (its_loss.lost)
       return wait_until(std::max(its_loss.lost_at, *its_loss.left_at) + leaving_timeout, now,
@@ -58,12 +65,12 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
         failure);
   }
   if (!its_loss.lost) return std::nullopt;
-  Failure failure{its_loss.code, its_loss.text, its_loss.code == Errc::peer_lost ? peer : -1};
-  const bool replaceable = need.replaceable && its_loss.code == Errc::peer_lost;
+  const Failure& failure = its_loss.failure;
+  const bool replaceable = need.replaceable && failure.code == Errc::peer_lost;
   if (!its_loss.in_order && !replaceable) return failure;
   if (!its_loss.needed_at) its_loss.needed_at = now;
   return wait_until(*its_loss.needed_at + (replaceable ? patient_time : leaving_timeout), now,
-                    std::move(failure));
+                    failure);
 }
 
 std::optional<Failure> Losses::wait_until(base::TimePoint limit, base::TimePoint now,

@@ -43,8 +43,8 @@ class Losses {
   Losses(int rank, int size);
 
   // "rank 0 lost rank 1 at 10.0.0.7:41022: connection reset by peer". Without a link the address is
-  // left out.
-  std::string text(int peer, const transports::Link* link, std::string_view what) const;
+  // left out. It blames the peer, unless the code is authentication.
+  Failure failure(Errc code, int peer, const transports::Link* link, std::string_view what) const;
   // in_order: the peer closed the link between two frames.
   void lost(const transports::Link& link, std::error_code code, std::string_view what,
             bool in_order, base::TimePoint now);
@@ -64,8 +64,7 @@ class Losses {
  private:
   struct Loss {
     bool lost = false, in_order = false;
-    Errc code = Errc::peer_lost;
-    std::string text;
+    Failure failure;
     base::TimePoint lost_at{};
     std::optional<base::TimePoint> needed_at;  // when an operation first missed the peer
     std::optional<base::TimePoint> left_at;

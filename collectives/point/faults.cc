@@ -149,7 +149,11 @@ bool Point::agree(const PointPeer& peer, const Request& request, const PointFram
            describe_transfer(true, frame.call, frame.count, frame.type, options_.rank, frame.key),
            options_.rank,
            describe_transfer(false, request.operation->number, request.count, request.type,
-                             request.from_any ? any_rank : peer.rank, request.key))});
+                             request.from_any ? any_rank : peer.rank, request.key)),
+       -1,
+       {peer.rank},
+       -1,
+       peer.link->describe()});
   return false;
 }
 
@@ -203,9 +207,10 @@ void Point::check_any(base::TimePoint now) {
   if (gone_ == 0 || gone_ + 1 < peers_.size()) return;
   const std::string_view what = gone_ == 1 ? "has left: it destroyed its communicator"
                                            : "have left: they destroyed their communicators";
-  host_.suspect(
-      {Errc::peer_left, fmt::format("{} {}, and no other rank can send to rank {}",
-                                    base::list_of_ranks(losses_.peers()), what, options_.rank)});
+  host_.suspect({Errc::peer_left,
+                 fmt::format("{} {}, and no other rank can send to rank {}",
+                             base::list_of_ranks(losses_.peers()), what, options_.rank),
+                 -1, losses_.peers()});
 }
 
 std::string Point::late_text(const operation::Operation& operation) const {

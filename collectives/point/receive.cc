@@ -51,7 +51,7 @@ transports::Header Point::arrived(transports::Link& link, const transports::Head
 }
 
 bool Point::corrupt(const PointPeer& peer, std::string_view what) {
-  host_.suspect({Errc::corrupt, losses_.text(peer.rank, peer.link, what)});
+  host_.suspect(losses_.failure(Errc::corrupt, peer.rank, peer.link, what));
   return false;
 }
 

@@ -82,7 +82,7 @@ class Endpoint final : public Control {
   std::optional<operation::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
     if (auto outcome = answers_.ready.await(base::after(until, ready_grace))) return *outcome;
-    return operation::Failure{Errc::deadline_exceeded, end_.too_late()};
+    return operation::Failure{Errc::deadline_exceeded, end_.too_late(), -1, {0}};
   }
   std::optional<operation::Failure> await_failure(base::TimePoint until) override {
     return answers_.ready.wait_until(until).value_or(std::nullopt);

@@ -59,7 +59,7 @@ class Hub {
   }
 
   operation::Failure tell_alone(const std::string& why) {
-    operation::Failure failure{Errc::system, wire::could_not_connect(0, why)};
+    operation::Failure failure{Errc::system, wire::could_not_connect(0, why), -1, {0}, 0};
     send_to_all(wire::VerdictMessage{failure});
     flush(all_streams());
     return failure;
@@ -97,7 +97,7 @@ class Hub {
   }
 
   void handle(const StartCommand& command) { events_.start(*command.client); }
-  void handle(const wire::ReportMessage& message) { judge(message.failure); }
+  void handle(const wire::ReportMessage& message) { judge(message.failure, 0); }
   void handle(const wire::DeadlineMessage& message) { inquire(message, 0); }
   void handle(const LeaveCommand& command) {
     leave_ = command;
@@ -132,10 +132,15 @@ class Hub {
     return streams;
   }
 
-  void received(std::size_t, const wire::ReportMessage& message) { judge(message.failure); }
+  void received(std::size_t index, const wire::ReportMessage& message) {
+    judge(message.failure, rank_of(index));
+  }
   // Rank 0 did not run for some time, and the others did not wait for it: their conclusion counts
   // more than their reports.
-  void received(std::size_t, const wire::AloneMessage& message) { alone_ = message.failure; }
+  void received(std::size_t index, const wire::AloneMessage& message) {
+    alone_ = message.failure;
+    alone_->seen_by = rank_of(index);
+  }
   void received(std::size_t index, const wire::DeadlineMessage& message) {
     inquire(message, rank_of(index));
   }
@@ -175,12 +180,13 @@ class Hub {
     loss_ = Loss{{peer.stream.code(),
                   "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
                       peer.stream.peer() + ": " + peer.stream.why(),
-                  rank_of(index)},
+                  rank_of(index),
+                  {rank_of(index)}},
                  base::after(base::Clock::now(), last_words_time)};
   }
   void look_after_loss() {
     if (loss_ && base::Clock::now() >= loss_->due)
-      judge(std::exchange(loss_, std::nullopt)->failure);
+      judge(std::exchange(loss_, std::nullopt)->failure, 0);
   }
 
   // Ranks tend to leave at about the same time, and n^2 messages would be too many to make and to
@@ -209,13 +215,16 @@ class Hub {
       if (!peers_[peer].ready) late.push_back(rank_of(peer));
     judge({Errc::deadline_exceeded,
            base::list_of_ranks(late) +
-               " joined the other ranks, but did not finish connect() by its deadline"});
+               " joined the other ranks, but did not finish connect() by its deadline",
+           -1, late},
+          0);
   }
 
   // The first failure that comes here is the cause for all ranks. decide() first reads
   // everything that has come from the others.
-  void judge(const operation::Failure& failure) {
-    if (!judged_) judged_ = failure;
+  void judge(operation::Failure failure, int seen_by) {
+    failure.seen_by = seen_by;
+    if (!judged_) judged_ = std::move(failure);
   }
   void decide() {
     if (events_.has_failed() || (!judged_ && !alone_)) return;
@@ -273,11 +282,12 @@ class Hub {
     // Ranks may disagree in the other lane as well, and a rank reports each stall only once.
     if (!disagreement)
       disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
-    if (disagreement) return judge(*disagreement);
+    if (disagreement) return judge(*disagreement, inquiry.reporter);
     if (inquiry.deadline.warning)
       long_waits_.tell(inquiry.deadline, inquiry.reporter, standings);
     else if (inquiry.deadline.deadline_ns != 0)
-      return judge(find_late_ranks(inquiry.deadline, inquiry.reporter, standings));
+      return judge(find_late_ranks(inquiry.deadline, inquiry.reporter, standings),
+                   inquiry.reporter);
     inquire_kept();
   }
 

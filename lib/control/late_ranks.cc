@@ -45,6 +45,12 @@ struct Case {
   }
 };
 
+// What a judge has found: nothing if the text is empty.
+struct Finding {
+  std::string text;
+  std::vector<int> culprits = {};
+};
+
 // Returns "; the last operation TITLE it is all_reduce #40 (64 MiB f32 sum)", for one rank or for
 // the first few.
 std::string last_operations(const Case& of, const std::vector<int>& ranks, const char* title) {
@@ -60,27 +66,29 @@ std::string last_operations(const Case& of, const std::vector<int>& ranks, const
   return text;
 }
 
-std::string silent(const Case& of) {
+Finding silent(const Case& of) {
   const auto ranks = of.ranks(
       [](const Standing& standing, int) { return standing.state == Standing::State::silent; });
   if (ranks.empty()) return {};
-  return fmt::format(
-      "{} {} not answer (stopped, unreachable, or behind a full link){}; {}",
-      base::list_of_ranks(ranks), ranks.size() == 1 ? "does" : "do",
-      last_operations(of, ranks, "known of"),
-      of.deadline.warning
-          ? fmt::format("{} has waited for {}", of.operation, of.time)
-          : fmt::format("the deadline of {} of {} has passed", of.time, of.operation));
+  return {
+      fmt::format("{} {} not answer (stopped, unreachable, or behind a full link){}; {}",
+                  base::list_of_ranks(ranks), ranks.size() == 1 ? "does" : "do",
+                  last_operations(of, ranks, "known of"),
+                  of.deadline.warning
+                      ? fmt::format("{} has waited for {}", of.operation, of.time)
+                      : fmt::format("the deadline of {} of {} has passed", of.time, of.operation)),
+      ranks};
 }
 
-std::string gone(const Case& of) {
+Finding gone(const Case& of) {
   const auto ranks = of.ranks([&](const Standing& standing, int rank) {
     return standing.state == Standing::State::left &&
            of.lane(rank).finished < of.deadline.operation;
   });
   if (ranks.empty()) return {};
-  return fmt::format("{} left the communicator without finishing {}", base::list_of_ranks(ranks),
-                     of.operation);
+  return {fmt::format("{} left the communicator without finishing {}", base::list_of_ranks(ranks),
+                      of.operation),
+          ranks};
 }
 
 // Ranks that wait in one operation of lane 0 or 1, or in a message to or from another rank.
@@ -123,7 +131,7 @@ std::string describe(const Case& of, const Queue& queue) {
 
 // Some ranks wait in this operation for ranks that wait in another lane: neither side alone is to
 // blame.
-std::string crossed(const Case& of, int reporter) {
+Finding crossed(const Case& of, int reporter) {
   const bool messages = of.deadline.operation == 0;
   Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane),
              of.deadline.operation,
@@ -165,35 +173,40 @@ std::string crossed(const Case& of, int reporter) {
   // The smaller group is more often wrong, so it comes first.
   std::ranges::stable_sort(
       queues, [](const Queue& a, const Queue& b) { return a.ranks.size() < b.ranks.size(); });
-  std::string text;
+  Finding found;
   for (std::size_t i = 0; i < std::min(queues.size(), most_named); ++i)
-    text += (text.empty() ? "" : "; ") + describe(of, queues[i]);
-  return text;
+    found.text += (found.text.empty() ? "" : "; ") + describe(of, queues[i]);
+  for (const Queue& queue : queues)
+    if (queue.ranks.size() == queues.front().ranks.size())
+      found.culprits.insert(found.culprits.end(), queue.ranks.begin(), queue.ranks.end());
+  std::ranges::sort(found.culprits);
+  return found;
 }
 
 // For a warning about a message: the other end need not have called anything yet, so it is not to
 // blame.
-std::string slow_message(const Case& of, int reporter) {
+Finding slow_message(const Case& of, int reporter) {
   if (of.deadline.operation != 0 || !of.deadline.warning || reporter < 0 ||
       static_cast<std::size_t>(reporter) >= of.standings.size())
     return {};
   if (status_in(of, reporter, lane_count).current.empty()) return {};
   const std::string& gpu = status_in(of, reporter, lane_count).device;
-  return describe(of, {lane_count, 0, {reporter}}) +
-         (gpu.empty() ? "" : ", which waits for " + gpu);
+  return {describe(of, {lane_count, 0, {reporter}}) +
+          (gpu.empty() ? "" : ", which waits for " + gpu)};
 }
 
-std::string uncalled(const Case& of) {
+Finding uncalled(const Case& of) {
   const auto ranks = of.answered(
       [&](const operation::LaneStatus& lane) { return lane.started < of.deadline.operation; });
   if (ranks.empty()) return {};
-  return fmt::format("{} {} not called {} within {}{}", base::list_of_ranks(ranks),
-                     ranks.size() == 1 ? "has" : "have", of.operation, of.time,
-                     last_operations(of, ranks, "finished by"));
+  return {fmt::format("{} {} not called {} within {}{}", base::list_of_ranks(ranks),
+                      ranks.size() == 1 ? "has" : "have", of.operation, of.time,
+                      last_operations(of, ranks, "finished by")),
+          ranks};
 }
 
 // Ranks whose own GPU holds the operation up: others wait for them.
-std::string held_by_gpus(const Case& of) {
+Finding held_by_gpus(const Case& of) {
   const auto held = of.answered([&](const operation::LaneStatus& lane) {
     return lane.finished < of.deadline.operation && !lane.device.empty();
   });
@@ -204,10 +217,10 @@ std::string held_by_gpus(const Case& of) {
         fmt::format("{}rank {} waits for {}", i == 0 ? "" : "; ", held[i], of.lane(held[i]).device);
   if (held.size() > most_named)
     text += fmt::format("; and {} more ranks wait so", held.size() - most_named);
-  return text;
+  return {text, held};
 }
 
-std::string waiting(const Case& of) {
+Finding waiting(const Case& of) {
   const auto waiters = of.answered([&](const operation::LaneStatus& lane) {
     return lane.finished < of.deadline.operation && !lane.waiting_for.empty();
   });
@@ -233,7 +246,7 @@ std::string waiting(const Case& of) {
                         base::list_of_ranks(of.lane(waiters[i]).waiting_for));
   if (waiters.size() > most_named)
     text += fmt::format(" and {} more ranks wait", waiters.size() - most_named);
-  return text;
+  return {text, roots};
 }
 
 }  // namespace
@@ -248,9 +261,11 @@ std::optional<operation::Failure> find_disagreement(const wire::DeadlineMessage&
   const std::string& first = of.lane(callers.front()).current;
   for (const int rank : callers)
     if (const std::string& other = of.lane(rank).current; other != first)
-      return operation::Failure{
-          Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", rank, other,
-                                      callers.front(), first)};
+      return operation::Failure{Errc::mismatch,
+                                fmt::format("rank {} called {} where rank {} called {}", rank,
+                                            other, callers.front(), first),
+                                -1,
+                                {rank}};
   return std::nullopt;
 }
 
@@ -274,22 +289,28 @@ operation::Failure find_late_ranks(const wire::DeadlineMessage& deadline, int re
           standings,
           {},
           wire::describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
+  std::vector<int> awaited;
   if (reporter >= 0 && static_cast<std::size_t>(reporter) < standings.size()) {
     const std::string& current = of.lane(reporter).current;
     of.operation = current.substr(0, current.find(" ("));
+    awaited =
+        status_in(of, reporter,
+                  deadline.operation == 0 ? lane_count : static_cast<std::size_t>(deadline.lane))
+            .waiting_for;
   }
   if (deadline.operation == 0) of.operation = "messages between two ranks";
   if (of.operation.empty()) of.operation = fmt::format("operation #{}", deadline.operation);
   const auto crossing = [&](const Case& c) { return crossed(c, reporter); };
   const auto message = [&](const Case& c) { return slow_message(c, reporter); };
-  using Judge = std::function<std::string(const Case&)>;
+  using Judge = std::function<Finding(const Case&)>;
   for (const Judge& judge : {Judge(silent), Judge(gone), Judge(crossing), Judge(message),
                              Judge(uncalled), Judge(held_by_gpus), Judge(waiting)})
-    if (std::string cause = judge(of); !cause.empty())
-      return {Errc::deadline_exceeded, std::move(cause)};
+    if (Finding found = judge(of); !found.text.empty())
+      return {Errc::deadline_exceeded, std::move(found.text), -1, std::move(found.culprits)};
   const std::string fallback =
       fmt::format("{} did not end within {} on rank {}", of.operation, of.time, reporter);
-  return {Errc::deadline_exceeded, deadline.what.empty() ? fallback : deadline.what};
+  return {Errc::deadline_exceeded, deadline.what.empty() ? fallback : deadline.what, -1,
+          std::move(awaited)};
 }
 
 void LongWaits::tell(const wire::DeadlineMessage& slow, int reporter,

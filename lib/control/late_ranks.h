@@ -35,7 +35,8 @@ std::optional<operation::Failure> find_oldest_disagreement(Priority lane,
 //     ranks that wait for each other across lanes,
 //     ranks that have not called the operation, with the last one they finished,
 //     ranks that others wait for.
-// Else returns what the reporting rank itself thinks.
+// Else returns what the reporting rank itself thinks. Failure::culprits are the ranks that the text
+// blames; when ranks wait for each other, those of the smallest group.
 operation::Failure find_late_ranks(const wire::DeadlineMessage& deadline, int reporter,
                                    const std::vector<Standing>& standings);
 

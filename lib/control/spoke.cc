@@ -34,7 +34,8 @@ class Spoke {
       : answers_(answers), stream_(std::move(stream)), rank_(rank) {}
 
   operation::Failure tell_alone(const std::string& why) {
-    return report_alone(stream_, {Errc::system, wire::could_not_connect(rank_, why)});
+    return report_alone(stream_,
+                        {Errc::system, wire::could_not_connect(rank_, why), -1, {rank_}, rank_});
   }
 
   std::string too_late() const {
@@ -58,7 +59,7 @@ class Spoke {
     if (stream_.ended()) listen_to_hub();
     if (verdict_due_ && base::Clock::now() >= *verdict_due_) judge_alone();
     if (loss_ && base::Clock::now() >= loss_->due)
-      events_.failed(std::exchange(loss_, std::nullopt)->failure);
+      conclude(std::exchange(loss_, std::nullopt)->failure);
   }
 
   void handle(const StartCommand& command) {
@@ -126,20 +127,22 @@ class Spoke {
     answers_.left.put(true);
     answers_.constants.put(std::nullopt);
     if (hub_left_ || leaving_) {
-      if (verdict_due_) events_.failed(events_.true_cause(own_));
+      if (verdict_due_) conclude(own_);
     } else {
       // Rank 0 cannot send a verdict, so every rank must find the same words by itself. Other ranks
       // may be missed only because rank 0 died, so their loss counts less than this. A failure of
       // another kind that this rank saw itself counts more.
       operation::Failure loss{
-          stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
-          0};
+          stream_.code(),
+          "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
+          0,
+          {0}};
       const std::string& why = stream_.why();
       if (stream_.code() == Errc::authentication || why.find("it sent") != std::string::npos)
         loss.cause += ": " + why;
       if (verdict_due_ && is_first_hand(own_)) {
         own_.cause += "; " + loss.cause;
-        events_.failed(own_);
+        conclude(own_);
       } else {
         loss_ = Loss{loss, base::after(base::Clock::now(), last_words_time)};
       }
@@ -155,11 +158,17 @@ class Spoke {
       own.cause += "; " + loss_->failure.cause;
     else if (loss_)
       own = loss_->failure;
-    if (hub_gone_) return events_.failed(events_.true_cause(own));
+    if (hub_gone_) return conclude(own);
     stream_.send(wire::encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
     verdict_due_ = base::after(base::Clock::now(), hub_time);
+  }
+
+  // The failure of this rank, without a verdict.
+  void conclude(operation::Failure failure) {
+    failure.seen_by = rank_;
+    events_.failed(events_.true_cause(failure));
   }
 
   static bool is_first_hand(const operation::Failure& failure) {
@@ -177,7 +186,8 @@ class Spoke {
     if (is_first_hand(own_) || own_.lost == 0)
       own_.cause += std::string("; ") + hub;
     else
-      own_ = {Errc::deadline_exceeded, hub};
+      own_ = {Errc::deadline_exceeded, hub, -1, {0}};
+    own_.seen_by = rank_;
     stream_.send(wire::encode(wire::AloneMessage{own_}));
     events_.failed(own_);
   }

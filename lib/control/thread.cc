@@ -62,8 +62,11 @@ void Events::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
 operation::Failure Events::true_cause(const operation::Failure& failure) const {
   if (failure.lost < 0) return failure;
   for (const wire::LeftMessage& left : left_)
-    if (left.rank == static_cast<std::uint32_t>(failure.lost))
-      return operation::left_failure(failure.lost, left.finished);
+    if (left.rank == static_cast<std::uint32_t>(failure.lost)) {
+      operation::Failure leaving = operation::left_failure(failure.lost, left.finished);
+      leaving.seen_by = failure.seen_by;
+      return leaving;
+    }
   return failure;
 }
 

@@ -38,6 +38,14 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// The failure of rank 0, which blames these ranks.
+void check_blame(const Cluster& cluster, const std::vector<int>& culprits, bool on_link = false) {
+  const operation::Failure& failure = cluster.failures(0).at(0).failure.value();
+  CHECK(failure.culprits == culprits);
+  CHECK(failure.seen_by == 0);
+  CHECK(failure.link.empty() != on_link);
+}
+
 }  // namespace
 
 TEST_CASE("operations of one thread run while nobody waits") {
@@ -139,6 +147,7 @@ TEST_CASE("different calls are a mismatch that names both") {
                  "(1000 f32 sum)"));
   CHECK(first.error() == Errc::mismatch);
   CHECK(contains(failure_of(second), "rank 0 called all_reduce #1 (1000 f32 sum)"));
+  check_blame(cluster, {1}, true);
 }
 
 TEST_CASE("a frame that comes before its operation waits for it") {
@@ -209,6 +218,7 @@ TEST_CASE("a held frame is a mismatch when a call begins that needs none of its 
   const std::string text = failure_of(begins);
   INFO(text);
   CHECK(contains(text, "rank 1 called reduce #2"));
+  check_blame(cluster, {1}, true);
 }
 
 TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
@@ -219,6 +229,7 @@ TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
   call.time_limit = std::chrono::milliseconds{50};
   Work work(cluster[0].start(call));
   CHECK(contains(failure_of(work), "not done within 0.05 s: rank 0 waits for data from rank 1"));
+  check_blame(cluster, {1});
   CHECK(work.error() == Errc::deadline_exceeded);
   Work later(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
@@ -253,6 +264,7 @@ TEST_CASE("a rank that left fails later operations at once, and earlier ones not
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   CHECK(later.error() == Errc::peer_left);
   CHECK(contains(later.message(), "rank 1 has left"));
+  check_blame(cluster, {1});
 }
 
 TEST_CASE("a rank that left after its last operation is in that one, whenever this rank calls it") {

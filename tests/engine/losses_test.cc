@@ -28,6 +28,8 @@ TEST_CASE("a link that broke counts as lost when an operation needs it", "[losse
   CHECK(failure->code == Errc::peer_lost);
   CHECK(failure->cause == cause);
   CHECK(failure->lost == 2);
+  CHECK(failure->culprits == std::vector<int>{2});
+  CHECK(failure->link == "10.0.0.7:41022");
 }
 
 TEST_CASE("a link that was not authentic blames no rank", "[losses]") {
@@ -37,6 +39,7 @@ TEST_CASE("a link that was not authentic blames no rank", "[losses]") {
   REQUIRE(failure);
   CHECK(failure->code == Errc::authentication);
   CHECK(failure->lost == -1);
+  CHECK(failure->culprits.empty());
 }
 
 TEST_CASE("an orderly close counts as lost some time after an operation first needs the link",
@@ -145,6 +148,6 @@ TEST_CASE("the next check is the first of all peers'", "[losses]") {
 }
 
 TEST_CASE("a lost rank is named without an address where there is no link", "[losses]") {
-  CHECK(Losses(0, 3).text(2, nullptr, "its process has ended") ==
+  CHECK(Losses(0, 3).failure(Errc::peer_lost, 2, nullptr, "its process has ended").cause ==
         "rank 0 lost rank 2: its process has ended");
 }

@@ -42,7 +42,8 @@ TEST_CASE("a suspicion stops this rank and is reported once", "[verdict]") {
   CHECK(verdict.stopped());
   CHECK(verdict.failure() == nullptr);
   CHECK_FALSE(verdict.suspect(failure_of("second"), verdict_start));
-  CHECK_FALSE(verdict.expire(Priority::bulk, 4, nanoseconds{1}, "third", verdict_start));
+  CHECK_FALSE(
+      verdict.expire(Priority::bulk, 4, nanoseconds{1}, failure_of("third"), verdict_start));
   CHECK(reported(verdict, heard) == std::vector<std::string>{"first"});
   CHECK_FALSE(verdict.has_reports());
 }
@@ -62,12 +63,14 @@ TEST_CASE("the cause that holds for all ranks replaces the suspicion", "[verdict
 TEST_CASE("without an answer a rank settles for its own suspicion", "[verdict]") {
   Heard heard;
   Verdict verdict(&heard);
-  CHECK_FALSE(verdict.expire(Priority::urgent, 4, nanoseconds{1}, " is late", verdict_start));
+  CHECK_FALSE(verdict.expire(Priority::urgent, 4, nanoseconds{1},
+                             {Errc::deadline_exceeded, " is late", -1, {2}, 1}, verdict_start));
   CHECK(reported(verdict, heard) == std::vector<std::string>{"urgent 4 is late"});
   CHECK(verdict.next_check() == verdict_start + Verdict::verdict_time);
   CHECK_FALSE(verdict.check(verdict_start + Verdict::verdict_time - nanoseconds{1}));
   CHECK(verdict.check(verdict_start + Verdict::verdict_time));
   CHECK(verdict.failure()->code == Errc::deadline_exceeded);
+  CHECK(verdict.failure()->culprits == std::vector<int>{2});
   CHECK(verdict.stopped());
 }
 
