@@ -21,7 +21,7 @@
 
 namespace rondo::base {
 
-inline constexpr std::uint16_t wire_version = 4;
+inline constexpr std::uint16_t wire_version = 5;
 inline constexpr std::size_t hello_bytes = 96, challenge_bytes = 96, proof_bytes = 32,
                              verdict_bytes = 16;
 using HelloBytes = std::array<std::byte, hello_bytes>;

@@ -6,6 +6,9 @@
 //                                              ; control characters, and bytes that are not
 //                                              ; UTF-8, become blanks
 //   failure = code:u32 cause:text              ; code: the values of rondo::Errc
+//   cause   = failure lost:u32 seen_by:u32 culprits:u32 rank:u32 * culprits link:text
+//                                              ; lost, seen_by: a rank, or 0xffffffff for none;
+//                                              ; culprits <= 64
 //   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting
 //             tag:text waited_ns:u64 gpu:text  ; waiting <= 2048
 //
@@ -14,17 +17,17 @@
 //    3 member    = rank:u32 bytes              ; from rank 0; at most 64 KiB
 //    4 refusal   = failure                     ; from rank 0
 //    5 unable    = failure                     ; to rank 0, instead of a record
-//   16 report    = failure lost:u32            ; to rank 0; lost: a rank, or 0xffffffff for none
+//   16 report    = cause                       ; to rank 0; seen_by does not count
 //   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8  ; to rank 0
 //   18 status    = query:u64 lane lane lane    ; to rank 0; bulk, urgent, messages
 //   19 leaving   = finished:u64 finished:u64   ; to rank 0; bulk, urgent
-//   20 verdict   = failure                     ; from rank 0
+//   20 verdict   = cause                       ; from rank 0
 //   21 query     = query:u64                   ; from rank 0
 //   22 left      = rank:u32 finished:u64 finished:u64                          ; from rank 0
 //   23 constants = f64 * 7                     ; from rank 0: what links cost (constants.cc)
 //   24 ready     =                             ; to rank 0: this rank's connect() has done its part
 //   25 go        =                             ; from rank 0: connect() of all ranks has
-//   26 alone     = failure                     ; to rank 0: this rank's own verdict, because none
+//   26 alone     = cause                       ; to rank 0: this rank's own verdict, because none
 //                                              ; came in time
 #include "lib/wire/messages.h"
 
@@ -105,22 +108,45 @@ bool get(base::Reader& reader, operation::Failure& failure) {
          code <= static_cast<std::uint32_t>(Errc::system);
 }
 
-// Ranks that an operation waits for.
-void put(base::Writer& writer, const std::vector<int>& ranks) {
-  const std::size_t count = std::min(ranks.size(), most_waited_ranks);
+void put_ranks(base::Writer& writer, const std::vector<int>& ranks, std::size_t most) {
+  const std::size_t count = std::min(ranks.size(), most);
   writer.put(static_cast<std::uint32_t>(count));
   for (std::size_t i = 0; i < count; ++i) put(writer, ranks[i]);
 }
 
-bool get(base::Reader& reader, std::vector<int>& ranks) {
+bool get_ranks(base::Reader& reader, std::vector<int>& ranks, std::size_t most) {
   const auto count = reader.get<std::uint32_t>();
-  if (count > most_waited_ranks) return false;
+  if (count > most) return false;
   for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
     int rank = -1;
     if (!get(reader, rank) || rank < 0) return false;
     ranks.push_back(rank);
   }
   return true;
+}
+
+// Ranks that an operation waits for.
+void put(base::Writer& writer, const std::vector<int>& ranks) {
+  put_ranks(writer, ranks, most_waited_ranks);
+}
+
+bool get(base::Reader& reader, std::vector<int>& ranks) {
+  return get_ranks(reader, ranks, most_waited_ranks);
+}
+
+void put(base::Writer& writer, const Whole<const operation::Failure>& whole) {
+  const operation::Failure& failure = whole.failure;
+  put(writer, failure);
+  put(writer, failure.lost);
+  put(writer, failure.seen_by);
+  put_ranks(writer, failure.culprits, most_culprits);
+  put(writer, failure.link);
+}
+
+bool get(base::Reader& reader, const Whole<operation::Failure>& whole) {
+  operation::Failure& failure = whole.failure;
+  return get(reader, failure) && get(reader, failure.lost) && get(reader, failure.seen_by) &&
+         get_ranks(reader, failure.culprits, most_culprits) && get(reader, failure.link);
 }
 
 void put(base::Writer& writer, const std::uint64_t (&finished)[lane_count]) {
@@ -203,7 +229,9 @@ std::optional<ControlMessage> read_any(std::uint16_t type, std::span<const std::
 }  // namespace
 
 operation::Failure as_told(operation::Failure failure) {
-  failure.cause = base::printable(std::string(cut(failure.cause)));
+  for (std::string* const text : {&failure.cause, &failure.link})
+    *text = base::printable(std::string(cut(*text)));
+  failure.culprits.resize(std::min(failure.culprits.size(), most_culprits));
   return failure;
 }
 

@@ -21,12 +21,25 @@ namespace rondo::wire {
 
 inline constexpr std::size_t most_text_bytes = 4096;
 inline constexpr std::size_t most_waited_ranks = 2048;
+inline constexpr std::size_t most_culprits = 64;
 
 // Each message has its type on the wire, and its fields in the order of the wire.
 template <std::uint16_t Type>
 struct FailureMessage {
   static constexpr std::uint16_t type = Type;
   static auto fields(auto& m) { return std::tie(m.failure); }
+  operation::Failure failure;
+};
+// The whole failure, with its ranks and link.
+template <class Failure>
+struct Whole {
+  explicit Whole(Failure& its_failure) : failure(its_failure) {}
+  Failure& failure;
+};
+template <std::uint16_t Type>
+struct CauseMessage {
+  static constexpr std::uint16_t type = Type;
+  static auto fields(auto& m) { return std::tuple(Whole{m.failure}); }
   operation::Failure failure;
 };
 template <std::uint16_t Type>
@@ -63,13 +76,9 @@ using RefusalMessage = FailureMessage<4>;
 // Afterwards. To rank 0:
 // This rank's connect() has done its part.
 using ReadyMessage = EmptyMessage<24>;
-struct ReportMessage {
-  static constexpr std::uint16_t type = 16;
-  static auto fields(auto& m) { return std::tie(m.failure, m.failure.lost); }
-  operation::Failure failure;
-};
+using ReportMessage = CauseMessage<16>;
 // This rank got no verdict in time and has concluded this by itself.
-using AloneMessage = FailureMessage<26>;
+using AloneMessage = CauseMessage<26>;
 struct DeadlineMessage {
   static constexpr std::uint16_t type = 17;
   static auto fields(auto& m) {
@@ -95,7 +104,7 @@ struct LeavingMessage {
 // From rank 0:
 // All ranks are ready: connect() returns.
 using GoMessage = EmptyMessage<25>;
-using VerdictMessage = FailureMessage<20>;
+using VerdictMessage = CauseMessage<20>;
 struct QueryMessage {
   static constexpr std::uint16_t type = 21;
   static auto fields(auto& m) { return std::tie(m.query); }
@@ -118,7 +127,7 @@ using ControlMessage = std::variant<RecordMessage, MembersMessage, MemberMessage
                                     VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
                                     UnableMessage, ReadyMessage, GoMessage, AloneMessage>;
 
-// Returns the failure with its text as the others get it: bounded, and in one line.
+// Returns the failure as the others get it: bounded, and with texts of one line.
 operation::Failure as_told(operation::Failure failure);
 
 // Returns the bytes of the whole frame.

@@ -37,6 +37,7 @@ std::vector<wire::ControlMessage> all_messages() {
           wire::StatusMessage{17, some_status()},
           wire::LeavingMessage{{1, 2}},
           wire::VerdictMessage{{Errc::mismatch, "why"}},
+          wire::VerdictMessage{{Errc::mismatch, "why", -1, {1, 5}, 2, "tcp 10.0.0.7:41022"}},
           wire::QueryMessage{17},
           wire::LeftMessage{3, {1, 2}},
           wire::ConstantsMessage{},
@@ -87,6 +88,45 @@ TEST_CASE("texts are bounded and of one line", "[control]") {
   const auto ugly = wire::encode(wire::ReportMessage{{Errc::aborted, "a\nb\x1b[2Jc"}});
   std::tie(type, payload) = parts(ugly);
   CHECK(std::get<wire::ReportMessage>(*wire::decode(type, payload)).failure.cause == "a b [2Jc");
+}
+
+TEST_CASE("a cause comes with its ranks and its link, which are bounded", "[control]") {
+  const auto received = []<class Message>(const Message& message) {
+    const auto frame = wire::encode(message);
+    const auto [type, payload] = parts(frame);
+    return std::get<Message>(wire::decode(type, payload).value()).failure;
+  };
+  operation::Failure sent{Errc::peer_lost, "why", 3, {1, 5}, 2, "tcp 10.0.0.7:41022"};
+  for (const auto& failure :
+       {received(wire::ReportMessage{sent}), received(wire::AloneMessage{sent}),
+        received(wire::VerdictMessage{sent})}) {
+    CHECK(failure.lost == 3);
+    CHECK(failure.culprits == std::vector<int>{1, 5});
+    CHECK(failure.seen_by == 2);
+    CHECK(failure.link == "tcp 10.0.0.7:41022");
+  }
+  CHECK(received(wire::RefusalMessage{sent}).culprits.empty());
+
+  sent.culprits.assign(1000, 7);
+  sent.link = "a\nb" + std::string(5000, 'x');
+  const operation::Failure cut = received(wire::VerdictMessage{sent}), told = wire::as_told(sent);
+  CHECK(cut.culprits == std::vector<int>(wire::most_culprits, 7));
+  CHECK(cut.link == "a b" + std::string(wire::most_text_bytes - 3, 'x'));
+  CHECK(told.culprits == cut.culprits);
+  CHECK(told.link == cut.link);
+
+  for (const auto& [count, culprit, seen_by] : {std::tuple(64u, 1, 0), std::tuple(65u, 1, 0),
+                                                std::tuple(1u, -1, 0), std::tuple(1u, 1, -2)}) {
+    base::Writer writer;
+    writer.put(static_cast<std::uint32_t>(Errc::aborted));
+    writer.put_string("why");
+    writer.put(std::uint32_t{0xffffffff});
+    writer.put(static_cast<std::uint32_t>(seen_by));
+    writer.put(count);
+    for (std::uint32_t i = 0; i < count; ++i) writer.put(static_cast<std::uint32_t>(culprit));
+    writer.put_string("");
+    CHECK(wire::decode(wire::VerdictMessage::type, writer.take()).has_value() == (count == 64));
+  }
 }
 
 TEST_CASE("lists and codes from the wire are bounded", "[control]") {
