@@ -44,11 +44,20 @@ void EventRelay::late(const operation::LateReport& report) {
 operation::RankStatus EventRelay::status() {
   return engine_->status();
 }
-void EventRelay::failed(const operation::Failure& failure) {
+void EventRelay::failed(const operation::Failure& failure, const control::Heard& heard) {
+  {
+    const std::lock_guard lock(mutex_);
+    heard_ = heard;
+  }
   engine_->fail(failure);
 }
 void EventRelay::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   engine_->peer_left(rank, finished);
+}
+
+control::Heard EventRelay::heard() const {
+  const std::lock_guard lock(mutex_);
+  return heard_;
 }
 
 }  // namespace rondo::lib

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mutex>
+
 #include "collectives/engine/engine.h"
 #include "lib/control/control.h"
 #include "lib/recorder/dump.h"
@@ -15,7 +17,9 @@ class ConnectingClient final : public control::ControlClient {
   explicit ConnectingClient(Routes& routes) noexcept : routes_(routes) {}
 
   operation::RankStatus status() override { return {}; }
-  void failed(const operation::Failure& failure) override { routes_.interrupt(failure.cause); }
+  void failed(const operation::Failure& failure, const control::Heard&) override {
+    routes_.interrupt(failure.cause);
+  }
   void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
 
  private:
@@ -23,8 +27,8 @@ class ConnectingClient final : public control::ControlClient {
 };
 
 // Passes events between the engine and the control plane. Threads: begin() is for the thread that
-// connects; the control thread and threads that use the engine call the rest. Locks: none. Nothing
-// fails.
+// connects; the control thread and threads that use the engine call the rest. Locks: its mutex, for
+// heard(). Nothing fails.
 class EventRelay final : public engine::EngineObserver, public control::ControlClient {
  public:
   // All of them outlive the relay, except `control`, which ends after the engine has stopped.
@@ -42,8 +46,12 @@ class EventRelay final : public engine::EngineObserver, public control::ControlC
   void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                 const std::string& view) override;
   operation::RankStatus status() override;
-  void failed(const operation::Failure& failure) override;
+  void failed(const operation::Failure& failure, const control::Heard& heard) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
+
+  // Returns what rank 0 had heard when the communicator failed: known before the engine fails. Any
+  // thread may call it, also with the engine's lock.
+  control::Heard heard() const;
 
  private:
   const rendezvous::Place& place_;
@@ -52,6 +60,8 @@ class EventRelay final : public engine::EngineObserver, public control::ControlC
   // Set when work begins.
   engine::Engine* engine_ = nullptr;
   recorder::Dumps* dumps_ = nullptr;
+  mutable std::mutex mutex_;
+  control::Heard heard_;
 };
 
 }  // namespace rondo::lib

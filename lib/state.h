@@ -91,7 +91,7 @@ class CommunicatorState final {
   void begin_metrics();
   void list_for_signal();
   recorder::Job describe_job() const;
-  recorder::Heard heard() const { return {}; }
+  recorder::Heard heard() const { return relay_ ? relay_->heard() : recorder::Heard(); }
 
   const unsigned generation_ = base::process_generation();
   Options options_;  // constant after the constructor, as is place_

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -20,13 +21,17 @@
 
 namespace rondo::control {
 
+// Lists what rank 0 has heard from other ranks, at most one text of 300 bytes from each:
+// "all_reduce #41 (64 MiB f32 sum) under way, waits for rank 2; finished #40".
+using Heard = std::vector<std::pair<int, std::string>>;
+
 // The communicator's side. Called on the control thread; must not block for long.
 class ControlClient {
  public:
   virtual ~ControlClient() = default;
   virtual operation::RankStatus status() = 0;
-  // The first cause of the whole communicator, at most once.
-  virtual void failed(const operation::Failure& failure) = 0;
+  // The first cause of the whole communicator, at most once. heard: empty on all ranks but 0.
+  virtual void failed(const operation::Failure& failure, const Heard& heard) = 0;
   // A rank has destroyed its communicator in order, after it finished these operations (by lane).
   // That does no harm unless an operation with a greater number needs the rank.
   virtual void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) = 0;

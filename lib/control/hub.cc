@@ -21,6 +21,7 @@ constexpr milliseconds query_time{1000};
 constexpr milliseconds first_look{5}, longest_look{100};
 // Most bytes that rank 0 keeps for a rank that does not read.
 constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
+constexpr std::size_t most_heard_bytes = 300;  // of each rank
 
 struct Peer {
   explicit Peer(wire::Stream s) : stream(std::move(s)) {}
@@ -31,12 +32,30 @@ struct Peer {
   bool ready = false;    // its connect() has done its part
   std::size_t told = 0;  // bytes of leavings_ that were sent to it
   bool known = false;
-  operation::RankStatus status;           // if known
+  operation::RankStatus status;  // if known
+  std::string heard;             // the newest that it has told; empty: its status, if known
   std::uint64_t asked = 0, answered = 0;  // its newest query, and the newest that it answered
 };
 
 int rank_of(std::size_t peer) {
   return static_cast<int>(peer) + 1;
+}
+
+// "all_reduce #41 (64 MiB f32 sum) under way, waits for rank 2; finished #40"
+std::string describe(const operation::RankStatus& status) {
+  std::vector<std::string> parts;
+  for (const auto* const lane : {&status.lanes[0], &status.lanes[1], &status.messages}) {
+    if (!lane->current.empty())
+      parts.push_back(lane->current + " under way" +
+                      (lane->waiting_for.empty()
+                           ? ""
+                           : ", waits for " + base::list_of_ranks(lane->waiting_for)) +
+                      (lane->device.empty() ? "" : ", waits for " + lane->device));
+    if (lane->finished != 0)
+      parts.push_back((lane == &status.lanes[1] ? "finished urgent #" : "finished #") +
+                      std::to_string(lane->finished));
+  }
+  return parts.empty() ? "has called nothing yet" : base::join(parts, "; ");
 }
 
 Priority other_lane(Priority lane) {
@@ -133,6 +152,7 @@ class Hub {
   }
 
   void received(std::size_t index, const wire::ReportMessage& message) {
+    peers_[index].heard = message.failure.cause;
     judge(message.failure, rank_of(index));
   }
   // Rank 0 did not run for some time, and the others did not wait for it: their conclusion counts
@@ -140,19 +160,23 @@ class Hub {
   void received(std::size_t index, const wire::AloneMessage& message) {
     alone_ = message.failure;
     alone_->seen_by = rank_of(index);
+    peers_[index].heard = message.failure.cause;
   }
   void received(std::size_t index, const wire::DeadlineMessage& message) {
+    if (!message.what.empty()) peers_[index].heard = message.what;
     inquire(message, rank_of(index));
   }
   void received(std::size_t index, const wire::StatusMessage& message) {
     Peer& peer = peers_[index];
     peer.known = true;
     peer.status = message.status;
+    peer.heard.clear();
     peer.answered = std::max(peer.answered, std::min(message.query, last_query_));
   }
   void received(std::size_t index, const wire::LeavingMessage& message) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.left, true)) return;
+    peer.heard = "has left";
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       peer.status.lanes[lane].finished = message.finished[lane];
     wire::LeftMessage left;
@@ -176,6 +200,7 @@ class Hub {
   void lose(std::size_t index) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.gone, true) || peer.left) return;
+    peer.heard = "connection ended: " + peer.stream.why();
     if (loss_) return;
     loss_ = Loss{{peer.stream.code(),
                   "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
@@ -233,7 +258,18 @@ class Hub {
     const operation::Failure cause = wire::as_told(events_.true_cause(alone_ ? *alone_ : *judged_));
     inquiry_.reset();
     send_to_all(wire::VerdictMessage{cause});
-    events_.failed(cause);
+    events_.failed(cause, heard());
+  }
+
+  Heard heard() const {
+    Heard all;
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      const Peer& peer = peers_[i];
+      if (peer.heard.empty() && !peer.known) continue;
+      const std::string text = peer.heard.empty() ? describe(peer.status) : peer.heard;
+      all.emplace_back(rank_of(i), base::first_bytes(text, most_heard_bytes));
+    }
+    return all;
   }
 
   // One inquiry at a time. A question that comes meanwhile is asked afterwards: answers to the
@@ -271,11 +307,12 @@ class Hub {
     });
     if (!all && base::Clock::now() < inquiry_->until) return;
     std::vector<Standing> standings{{Standing::State::answered, true, events_.status()}};
-    for (const Peer& peer : peers_) {
+    for (Peer& peer : peers_) {
       const auto state = peer.left                          ? Standing::State::left
                          : peer.answered >= inquiry_->query ? Standing::State::answered
                                                             : Standing::State::silent;
       standings.push_back({state, peer.known, peer.status});
+      if (state == Standing::State::silent && !peer.gone) peer.heard = "does not answer";
     }
     const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
     auto disagreement = find_disagreement(inquiry.deadline, standings);

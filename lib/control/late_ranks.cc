@@ -45,7 +45,7 @@ struct Case {
   }
 };
 
-// What a judge has found: nothing if the text is empty.
+// A judge has found this: nothing if the text is empty.
 struct Finding {
   std::string text;
   std::vector<int> culprits = {};

@@ -40,15 +40,16 @@ void Events::start(ControlClient& client) {
   client_ = &client;
   for (const wire::LeftMessage& message : left_)
     client_->peer_left(static_cast<int>(message.rank), message.finished);
-  if (failure_) client_->failed(*failure_);
+  if (failure_) client_->failed(*failure_, heard_);
 }
 
-void Events::failed(const operation::Failure& failure) {
+void Events::failed(const operation::Failure& failure, Heard heard) {
   if (failure_) return;
   failure_ = failure;
+  heard_ = std::move(heard);
   answers_.ready.put(failure);
   answers_.constants.put(std::nullopt);
-  if (client_ != nullptr) client_->failed(failure);
+  if (client_ != nullptr) client_->failed(failure, heard_);
 }
 
 void Events::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {

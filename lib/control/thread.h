@@ -104,7 +104,7 @@ class Events {
 
   void start(ControlClient& client);
   // The first failure counts; further ones are dropped.
-  void failed(const operation::Failure& failure);
+  void failed(const operation::Failure& failure, Heard heard = {});
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
   // Returns the failure; if the rank that it misses has left in order, its leaving instead.
@@ -118,6 +118,7 @@ class Events {
   Answers& answers_;
   ControlClient* client_ = nullptr;
   std::optional<operation::Failure> failure_;
+  Heard heard_;
   std::vector<wire::LeftMessage> left_;  // in the order in which they left
 };
 

@@ -32,7 +32,7 @@ class Busy final : public control::ControlClient {
     status.lanes[0].current = "all_reduce #1 (1000 f32 sum)";
     return status;
   }
-  void failed(const operation::Failure&) override {}
+  void failed(const operation::Failure&, const control::Heard&) override {}
   void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
 };
 

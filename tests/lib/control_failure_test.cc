@@ -20,6 +20,11 @@ TEST_CASE("a rank that dies is noticed by rank 0 and told to all", "[control]") 
   CHECK_THAT(failure.cause,
              Catch::StartsWith("rank 0 lost rank 3 at 127.0.0.1:") && Contains(": connection "));
   for (std::size_t rank : {1u, 2u}) CHECK(ranks[rank].wait_for_failure().cause == failure.cause);
+  for (std::size_t rank : {0u, 1u, 2u}) check_blame(ranks[rank].wait_for_failure(), {3}, 0);
+  const control::Heard heard = ranks[0].listener->heard();
+  REQUIRE(heard.size() == 1);
+  CHECK(heard[0].first == 3);
+  CHECK_THAT(heard[0].second, Catch::StartsWith("connection ended: connection "));
 }
 
 TEST_CASE("when rank 0 dies each rank says so", "[control]") {
@@ -30,6 +35,7 @@ TEST_CASE("when rank 0 dies each rank says so", "[control]") {
     CHECK(failure.code == Errc::peer_lost);
     CHECK_THAT(failure.cause, Catch::StartsWith("lost rank 0 at 127.0.0.1:") &&
                                   Catch::EndsWith(": its control connection has ended"));
+    check_blame(failure, {0}, static_cast<int>(rank));
   }
 }
 
@@ -65,7 +71,9 @@ TEST_CASE("a rank that is missed after it has left in order has left, whoever re
     CHECK(failure.cause ==
           "rank 2 has left: it destroyed its communicator after operation #7 and urgent operation "
           "#2");
+    check_blame(failure, {2}, reporter);
   }
+  CHECK(ranks[0].listener->heard().back() == std::pair<int, std::string>(2, "has left"));
 }
 
 TEST_CASE("connect() fails on every rank where it has failed on one, though all are ready at last",
@@ -96,17 +104,21 @@ TEST_CASE("rank 0 that comes back takes the cause on which the others have agree
   auto half = without_control_of(1, 3);
   std::vector<std::byte> both =
       wire::encode(wire::ReportMessage{{Errc::peer_lost, "rank 1 lost rank 2", 2}});
-  const auto alone =
-      wire::encode(wire::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}});
+  const auto alone = wire::encode(
+      wire::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer", -1, {0}}});
   both.insert(both.end(), alone.begin(), alone.end());
   half.streams.front().send(both);
-  for (const auto& [rank, party] : half.ranks)
+  for (const auto& [rank, party] : half.ranks) {
     CHECK(party.wait_for_failure().cause == "rank 0 does not answer");
+    check_blame(party.wait_for_failure(), {0}, 1);
+  }
+  CHECK(half.ranks[0].listener->heard() == control::Heard{{1, "rank 0 does not answer"}});
 }
 
 TEST_CASE("a rank that has not called the operation is named with its last one", "[control]") {
   auto ranks = parties(4);
-  for (std::size_t rank = 0; rank < 4; ++rank) ranks[rank].listener->set_status(standing(41, 40));
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    ranks[rank].listener->set_status(standing(41, 40, {2}));
   ranks[2].listener->set_status(standing(40, 40));
   const int reporter = GENERATE(0, 1, 2);
   ranks[static_cast<std::size_t>(reporter == 2 ? 3 : reporter)].control->report_deadline(
@@ -118,7 +130,13 @@ TEST_CASE("a rank that has not called the operation is named with its last one",
           "rank 2 has not called all_reduce #41 within 5 s; the last operation finished by it is "
           "all_reduce "
           "#40 (64 MiB f32 sum)");
+    check_blame(failure, {2}, reporter == 2 ? 3 : reporter);
   }
+  const std::string under_way = "all_reduce #41 (64 MiB f32 sum) under way, waits for rank 2; ";
+  CHECK(ranks[0].listener->heard() == control::Heard{{1, under_way + "finished #40"},
+                                                     {2, "finished #40"},
+                                                     {3, under_way + "finished #40"}});
+  CHECK(ranks[1].listener->heard().empty());
 }
 
 TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[control]") {
@@ -138,6 +156,7 @@ TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[co
     CHECK(failure.code == Errc::mismatch);
     CHECK(failure.cause ==
           "rank 2 called barrier #9 where rank 0 called broadcast #9 (8 B f32 from 0)");
+    CHECK(failure.culprits == std::vector<int>{2});
   }
 }
 
@@ -204,7 +223,9 @@ TEST_CASE("a rank that does not answer is named", "[control]") {
         failure.cause,
         Catch::StartsWith("rank 2 does not answer (stopped, unreachable, or behind a full link)") &&
             Contains("5 s"));
+    check_blame(failure, {2}, 1);
   }
+  CHECK(half.ranks[0].listener->heard().at(1) == std::pair<int, std::string>(2, "does not answer"));
   CHECK(seconds_since(start) >= 0.24);
   CHECK(seconds_since(start) < 5);
 }
@@ -229,6 +250,7 @@ TEST_CASE("when rank 0 hangs the others come to one conclusion within two second
     const operation::Failure failure = half.ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK(failure.cause == "rank 0 does not answer (stopped, unreachable, or behind a full link)");
+    check_blame(failure, {0}, rank);
   }
   CHECK(seconds_since(start) >= 1.99);
   CHECK(seconds_since(start) < 10);
@@ -237,7 +259,8 @@ TEST_CASE("when rank 0 hangs the others come to one conclusion within two second
 TEST_CASE("what a rank knows first-hand is told although rank 0 hangs", "[control]") {
   auto half = without_control_of(0, 2);
   half.ranks[1].control->report(
-      {Errc::mismatch, "rank 2 called barrier where rank 1 called broadcast"});
+      {Errc::mismatch, "rank 2 called barrier where rank 1 called broadcast", -1, {2}});
+  check_blame(half.ranks[1].wait_for_failure(), {2}, 1);
   CHECK(half.ranks[1].wait_for_failure().cause ==
         "rank 2 called barrier where rank 1 called broadcast; rank 0 does not answer (stopped, "
         "unreachable, or behind a full link)");
@@ -342,9 +365,15 @@ TEST_CASE("the late ranks of a missed deadline are found in order", "[control]")
   const wire::DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
   std::vector<control::Standing> ranks(
       4, {control::Standing::State::answered, true, standing(41, 40)});
-  const auto cause = [&] { return control::find_late_ranks(deadline, 0, ranks).cause; };
+  std::vector<int> culprits;
+  const auto cause = [&] {
+    const operation::Failure failure = control::find_late_ranks(deadline, 0, ranks);
+    culprits = failure.culprits;
+    return failure.cause;
+  };
 
   CHECK(cause() == "own view");
+  CHECK(culprits.empty());
   ranks[0].status = standing(41, 40, {3});
   ranks[1].status = standing(41, 40, {0});
   ranks[2].status = standing(41, 40, {1});
@@ -352,6 +381,7 @@ TEST_CASE("the late ranks of a missed deadline are found in order", "[control]")
       cause() ==
       "all_reduce #41 did not end within 2.5 s: rank 3 holds up the others and waits for no other "
       "rank: rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
+  CHECK(culprits == std::vector<int>{3});
   ranks[3].status = standing(41, 40, {2});
   CHECK_THAT(cause(), Catch::StartsWith(
                           "all_reduce #41 did not end within 2.5 s: rank 0 waits for rank 3") &&
@@ -362,12 +392,15 @@ TEST_CASE("the late ranks of a missed deadline are found in order", "[control]")
         "yet; rank "
         "2 has finished no "
         "operation yet");
+  CHECK(culprits == std::vector<int>{1, 2});
   ranks[3] = {control::Standing::State::left, true, standing(40, 40)};
   CHECK(cause() == "rank 3 left the communicator without finishing all_reduce #41");
+  CHECK(culprits == std::vector<int>{3});
   ranks[2] = {control::Standing::State::silent, false, {}};
   CHECK(cause() ==
         "rank 2 does not answer (stopped, unreachable, or behind a full link); the deadline of "
         "2.5 s of all_reduce #41 has passed");
+  CHECK(culprits == std::vector<int>{2});
   ranks[2] = {control::Standing::State::silent, true, standing(39, 38)};
   CHECK_THAT(cause(),
              Contains("the last operation known of it is all_reduce #38 (64 MiB f32 sum)"));
@@ -391,8 +424,10 @@ TEST_CASE("who waits for whom is told across lanes, the one who is alone first",
       "called; ranks 1-3 have waited for 12.5 s in all_reduce #41 (64 MiB f32 sum), which rank 0 "
       "has not "
       "called";
-  CHECK(control::find_late_ranks({Priority::urgent, 7, 12'000'000'000u, "own"}, 0, ranks).cause ==
-        wanted);
+  const auto failure =
+      control::find_late_ranks({Priority::urgent, 7, 12'000'000'000u, "own"}, 0, ranks);
+  CHECK(failure.cause == wanted);
+  CHECK(failure.culprits == std::vector<int>{0});
   CHECK(control::find_late_ranks({Priority::bulk, 41, 12'000'000'000u, "own"}, 2, ranks).cause ==
         wanted);
   CHECK(control::find_late_ranks({Priority::bulk, 41, 10'000'000'000u, "", true}, 2, ranks).cause ==

@@ -30,12 +30,18 @@ TEST_CASE("the first cause reaches every rank once", "[control]") {
     auto ranks = parties(size);
     const base::TimePoint start = base::Clock::now();
     ranks[static_cast<std::size_t>(reporter)].control->report(
-        {Errc::mismatch, "rank 1 called barrier"});
+        {Errc::mismatch, "rank 1 called barrier", -1, {1}, 17, "tcp here"});
     for (const Party& party : ranks) {
       const operation::Failure failure = party.wait_for_failure();
       CHECK(failure.code == Errc::mismatch);
       CHECK(failure.cause == "rank 1 called barrier");
+      CHECK(failure.culprits == std::vector<int>{1});
+      CHECK(failure.seen_by == reporter);
+      CHECK(failure.link == "tcp here");
     }
+    control::Heard heard;
+    if (reporter != 0) heard = {{reporter, "rank 1 called barrier"}};
+    CHECK(ranks[0].listener->heard() == heard);
     CHECK(seconds_since(start) < 5);
   }
 }

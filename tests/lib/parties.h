@@ -15,9 +15,10 @@ class Listener final : public control::ControlClient {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  void failed(const operation::Failure& failure) override {
+  void failed(const operation::Failure& failure, const control::Heard& heard) override {
     {
       const std::lock_guard lock(mutex_);
+      heard_ = heard;
       failures_.push_back(failure);
     }
     changed_.notify_all();
@@ -40,6 +41,11 @@ class Listener final : public control::ControlClient {
     changed_.wait_for(lock, time, [this] { return !failures_.empty(); });
     return failures_.empty() ? operation::Failure{Errc::aborted, ""} : failures_.front();
   }
+  // Returns what came with the failure.
+  control::Heard heard() {
+    const std::lock_guard lock(mutex_);
+    return heard_;
+  }
   bool wait_for_left(int rank, milliseconds time = milliseconds{20'000}) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, time, [&] { return left_.count(rank) != 0; });
@@ -58,6 +64,7 @@ class Listener final : public control::ControlClient {
   std::condition_variable changed_;
   operation::RankStatus status_;
   std::vector<operation::Failure> failures_;
+  control::Heard heard_;
   std::map<int, std::uint64_t> left_;
 };
 
@@ -68,6 +75,12 @@ struct Party {
 
   operation::Failure wait_for_failure() const { return listener->wait_for_failure(); }
 };
+
+inline void check_blame(const operation::Failure& failure, const std::vector<int>& culprits,
+                        int seen_by) {
+  CHECK(failure.culprits == culprits);
+  CHECK(failure.seen_by == seen_by);
+}
 
 inline std::vector<Party> parties(int size, bool start = true) {
   std::vector<Party> ranks;
