@@ -170,7 +170,7 @@ class Hub {
     Peer& peer = peers_[index];
     peer.known = true;
     peer.status = message.status;
-    peer.heard.clear();
+    if (!peer.left) peer.heard.clear();
     peer.answered = std::max(peer.answered, std::min(message.query, last_query_));
   }
   void received(std::size_t index, const wire::LeavingMessage& message) {

@@ -54,7 +54,7 @@ Work start_message(Cluster& cluster, int rank, bool sending, int peer, RecordedB
 TEST_CASE("recorder: the newest operations are kept, the newest first") {
   RecordedBuffers a, b;
   Cluster cluster(2);
-  for (int i = 0; i < Cluster::recorded + 3; ++i) {
+  for (std::size_t i = 0; i < Cluster::recorded + 3; ++i) {
     Work mine = call_on(cluster, 0, a), theirs = call_on(cluster, 1, b);
     mine.wait();
     theirs.wait();

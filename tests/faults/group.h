@@ -6,6 +6,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,14 @@ class Group {
     REQUIRE(recorded != std::string::npos);  // every error names its dump
     check_dump(line.substr(recorded + recorded_in.size()), ending);
     return ending;
+  }
+
+  // Returns what `rondo trace` says of the dumps.
+  std::string trace() const {
+    const std::string output = directory_.path() + "/trace";
+    Process tool({"/bin/sh", "-c", RONDO_TOOL " trace '" + dumps() + "' > " + output + " 2>&1"}, {});
+    CHECK(tool.wait(base::Clock::now() + patience) == 0);
+    return (std::ostringstream() << std::ifstream(output).rdbuf()).str();
   }
 
   std::string transport = "tcp";                                // RONDO_TRANSPORT of all ranks
