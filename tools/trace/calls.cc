@@ -28,10 +28,16 @@ std::string words_of(const DumpList& dumps) {
   return base::list_of_ranks(numbers_of(dumps));
 }
 
+// Dumps leave out these two where they have the usual value.
+std::string_view signature_value(const DumpCall& call, std::string_view name) {
+  const std::string_view value = call.raw(name);
+  return !value.empty() ? value : name == "scale" ? "1" : name == "device" ? "0" : value;
+}
+
 // A field that one of the two does not know yet is no difference.
 bool differ(const DumpCall& one, const DumpCall& other, std::string_view name) {
-  const std::string_view value = one.raw(name);
-  return !value.empty() && other.has(name) && value != other.raw(name);
+  const std::string_view value = signature_value(one, name), second = signature_value(other, name);
+  return !value.empty() && !second.empty() && value != second;
 }
 
 bool differ(const DumpCall& one, const DumpCall& other) {

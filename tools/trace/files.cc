@@ -41,12 +41,19 @@ Dump read_dump(const std::string& path) {
   return parse_dump(path, std::move(text));
 }
 
+// Where ranks write unless RONDO_DUMP names a folder: the first of these that is there.
 std::string default_folder() {
-  if (const char* given = std::getenv("RONDO_DUMP"); given != nullptr && *given != '\0')
-    return given;
-  const char* given = std::getenv("TMPDIR");
-  return fmt::format("{}/rondo-{}/dumps", given != nullptr && *given != '\0' ? given : "/tmp",
-                     ::geteuid());
+  const auto variable = [](const char* name, const char* otherwise) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr || *value == '\0' ? otherwise : value);
+  };
+  const std::string given = variable("RONDO_DUMP", "off");
+  if (given != "off") return given;
+  const std::string own = fmt::format("/rondo-{}", ::geteuid());
+  const std::string temporary = variable("TMPDIR", "/tmp") + own + "/dumps";
+  for (const std::string& folder : {temporary, variable("XDG_RUNTIME_DIR", "/tmp") + own})
+    if (fs::is_directory(folder)) return folder;
+  return "/tmp" + own;
 }
 
 // The files NAME.dump, or the folders.
@@ -62,21 +69,22 @@ Paths list_folder(const std::string& folder, bool folders) {
   return paths;
 }
 
-Paths dumps_of_folder(const std::string& folder) {
+// The dumps in the folder, or in the newest folder below it.
+Paths find_dumps(const std::string& folder) {
   Paths paths = list_folder(folder, false);
-  if (!paths.empty()) return paths;
   fs::file_time_type newest = fs::file_time_type::min();
-  for (const std::string& job : list_folder(folder, true)) {
-    std::error_code error;
-    const auto time = fs::last_write_time(job, error);
-    if (error || time < newest) continue;
-    if (Paths below = list_folder(job, false); !below.empty())
-      paths = std::move(below), newest = time;
-  }
+  if (paths.empty())
+    for (const std::string& job : list_folder(folder, true)) {
+      std::error_code error;
+      const auto time = fs::last_write_time(job, error);
+      if (error || time < newest) continue;
+      if (Paths found = list_folder(job, false); !found.empty())
+        paths = std::move(found), newest = time;
+    }
   if (paths.empty())
     refuse_dump(folder,
-                "has no dumps; a rank writes one when its communicator fails, on the "
-                "signal of RONDO_DUMP_SIGNAL, and in Communicator::dump()");
+                "has no dumps; a rank writes one when its communicator fails, on the signal of "
+                "RONDO_DUMP_SIGNAL, and in Communicator::dump()");
   return paths;
 }
 
@@ -98,7 +106,6 @@ bool is_better(const Dump& dump, const Dump& other) {
 }  // namespace
 
 Dumps read_dumps(Paths paths, TraceFindings& findings) {
-  if (paths.empty()) paths.push_back(default_folder());
   std::map<int, Dump> by_rank;
   const auto add = [&](const std::string& path) {
     Dump dump = read_dump(path);
@@ -106,12 +113,13 @@ Dumps read_dumps(Paths paths, TraceFindings& findings) {
     const auto [place, is_new] = by_rank.try_emplace(dump.rank);
     if (is_new || is_better(dump, place->second)) place->second = std::move(dump);
   };
+  if (paths.empty()) paths.push_back(default_folder());
   for (const std::string& path : paths) {
     if (!fs::is_directory(path)) {
       add(path);
       continue;
     }
-    for (const std::string& file : dumps_of_folder(path)) try {
+    for (const std::string& file : find_dumps(path)) try {
         add(file);
       } catch (const UsageError& refused) {
         findings.push_back({"left_out", {}, fmt::format("left out: {}", refused.what())});

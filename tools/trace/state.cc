@@ -127,11 +127,14 @@ void find_standing(const Dumps& dumps, TraceFindings& findings) {
     std::map<std::string, Group> groups;
     for (const Dump& dump : dumps) {
       const DumpLane& lane = dump.lanes[place];
-      if (lane.last() == 0) continue;
       const std::string call = call_of_lane(lane);
-      Group& group =
-          groups[fmt::format("{} started, {} finished{}{}", lane.last(),
-                             lane.line.number("finished"), call.empty() ? "" : "; in ", call)];
+      // Numbers of messages mean nothing to other ranks.
+      const bool messages = place == messages_lane;
+      if (messages ? call.empty() : lane.last() == 0) continue;
+      std::string where = fmt::format("{} started, {} finished{}", lane.last(),
+                                      lane.line.number("finished"), call.empty() ? "" : "; ");
+      if (messages) where.clear();
+      Group& group = groups[call.empty() ? where : where + "in " + call];
       group.ranks.push_back(dump.rank);
       for (const int rank : lane.line.ranks("waits_for")) group.waits_for.push_back(rank);
       const double waited = lane.line.seconds("waited").value_or(0);

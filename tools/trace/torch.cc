@@ -35,10 +35,10 @@ std::string translate(const Names& names, const std::string& name) {
   return found == names.end() ? name : std::string(found->second);
 }
 
-// Without the oldest messages it is not known which of two ranks pair.
+// Without the oldest messages, whose number is 1, it is not known which of two ranks pair.
 bool has_all_messages(const Dump& dump) {
-  const DumpLane& lane = dump.lanes[messages_lane];
-  return static_cast<std::int64_t>(lane.calls.size()) >= lane.line.number("started");
+  const auto& calls = dump.lanes[messages_lane].calls;
+  return calls.empty() || static_cast<std::int64_t>(calls.size()) >= calls.rbegin()->first;
 }
 
 class TorchTrace {
