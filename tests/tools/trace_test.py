@@ -40,6 +40,7 @@ def left_out():
     add(ranks, "barrier", type=None, count=None, bytes=None, state="memory")
     for rank in ranks[:2]:
         rank.lane_fields["bulk"] = dict(waits_for="2", waited=2.0, call="all_reduce #41 (64 MiB f32 sum)")
+        rank.tail.append('peer lane=bulk rank=2 transport=tcp expected="#41 frame 3" seen="#41 frame 2" heard=-2.0')
     return ranks
 
 
@@ -99,6 +100,7 @@ CASES = {
         "#41 in bulk: ranks 0, 1 called all_reduce (64 MiB f32 sum, \"layer 0\"), rank 2 called broadcast (1 KiB f32, root 0)\n",
         "rank 2 left out #41, all_reduce (64 MiB f32 sum, \"layer 0\"): from #41 on the calls equal those of ranks 0, 1 from #42 on (2 compared)",
         "bulk: ranks 0, 1: 43 started, 40 finished; in all_reduce #41 (64 MiB f32 sum), waits for rank 2, 2 s",
+        "bulk: ranks 0, 1: next is #41 frame 3 from rank 2; last came #41 frame 2, 2 s before",
         "bulk: rank 2: 42 started, 40 finished; in #41 broadcast"], ["No failure"]),
     "a rank calls one more": (one_more, [
         "rank 0 called one more, #41, broadcast (64 MiB f32, root 1): from #42 on the calls equal those of ranks 1, 2 from #41 on (2 compared)"], []),

@@ -61,13 +61,13 @@ void find_awaited(const Dumps& dumps, std::size_t lane, TraceFindings& findings)
       if (peer.raw("lane") == dump_lanes[lane] && peer.has("expected") &&
           peer.raw("expected") != peer.raw("seen") &&
           contains(dump.lanes[lane].line.ranks("waits_for"), peer.rank("rank")))
-        texts[fmt::format("{} from rank {}; the last was {}{}", peer.text("expected"),
-                          peer.rank("rank"), peer.has("seen") ? peer.text("seen") : "none",
+        texts[fmt::format("{} from rank {}; {}{}", peer.text("expected"), peer.rank("rank"),
+                          peer.has("seen") ? "last came " + peer.text("seen") : "none came yet",
                           peer.has("heard")
                               ? fmt::format(", {} before", format_seconds(-*peer.seconds("heard")))
                               : "")]
             .push_back(dump.rank);
-  tell_alike(texts, "awaited", dump_lanes[lane], ": awaits ", findings);
+  tell_alike(texts, "awaited", dump_lanes[lane], ": next is ", findings);
 }
 
 // When the ranks of one clock called and ended a collective.
