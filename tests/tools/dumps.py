@@ -17,7 +17,7 @@ def line(word, **fields):
 
 def call(name="all_reduce", **fields):
     """The fields of a collective of 64 MiB that has ended."""
-    call = dict(state="done", name=name, type="f32", count=1 << 24, algorithm="ring", plan="12ab", device=0, bytes=1 << 26)
+    call = dict(state="done", name=name, type="f32", count=1 << 24, algorithm="ring", plan="12ab", bytes=1 << 26)
     if name in ("all_reduce", "reduce", "reduce_scatter"):
         call["op"] = "sum"
     call.update(fields)

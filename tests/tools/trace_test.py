@@ -112,6 +112,7 @@ CASES = {
         "they differ in count"], ["left out"]),
     "other operation on data": (lambda: sizes_differ(op="max"), ["rank 3 called all_reduce (64 MiB f32 max); they differ in op"], []),
     "other plan": (lambda: sizes_differ(plan="ffff"), ["rank 3 called all_reduce (64 MiB f32 sum, plan ffff); they differ in plan"], []),
+    "memory of a GPU": (lambda: sizes_differ(device=1), ["rank 3 called all_reduce (64 MiB f32 sum, device 1); they differ in device"], []),
     "a plan that is not known yet": (lambda: sizes_differ(plan=None), ["No failure, and no calls that differ"], []),
     "ranks are behind": (behind, [
         "ranks 2, 3 have not called #41 in bulk; the last call is #40, all_reduce (64 MiB f32 sum, \"layer 3\"), done. "

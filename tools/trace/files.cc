@@ -119,11 +119,13 @@ Dumps read_dumps(Paths paths, TraceFindings& findings) {
       add(path);
       continue;
     }
-    for (const std::string& file : find_dumps(path)) try {
+    for (const std::string& file : find_dumps(path)) {
+      try {
         add(file);
       } catch (const UsageError& refused) {
         findings.push_back({"left_out", {}, fmt::format("left out: {}", refused.what())});
       }
+    }
   }
   if (by_rank.empty()) throw UsageError(findings.front().text);
   Dumps dumps;
