@@ -115,7 +115,8 @@ class Group {
   // Returns what `rondo trace` says of the dumps.
   std::string trace() const {
     const std::string output = directory_.path() + "/trace";
-    Process tool({"/bin/sh", "-c", RONDO_TOOL " trace '" + dumps() + "' > " + output + " 2>&1"}, {});
+    Process tool({"/bin/sh", "-c", RONDO_TOOL " trace '" + dumps() + "' > " + output + " 2>&1"},
+                 {});
     CHECK(tool.wait(base::Clock::now() + patience) == 0);
     return (std::ostringstream() << std::ifstream(output).rdbuf()).str();
   }
