@@ -75,8 +75,8 @@ class LaneCalls {
   // text compares with that one. link: over which a frame came.
   Failure disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs,
                        const transports::Link* link = nullptr) const;
-  // What this rank alone knows of a call of this lane whose time is over: "not done within 2 s:
-  // rank 0 waits for data from rank 1, 2"
+  // The failure of a call of this lane whose time is over, as this rank alone knows it: "not done
+  // within 2 s: rank 0 waits for data from rank 1, 2"
   Failure late(const Operation& operation) const;
 
  private:

@@ -30,6 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kept_jobs = 16;
+// Many communicators may fail at once, and their errors name files: those stay for a while.
+constexpr std::chrono::minutes kept_time{1};
 constexpr std::size_t job_digits = 16;
 
 bool is_job(const fs::directory_entry& entry) {
@@ -50,7 +52,9 @@ void remove_oldest(const std::string& folder, const fs::path& own) {
   if (jobs.size() < kept_jobs) return;
   std::ranges::sort(jobs);
   jobs.resize(jobs.size() - kept_jobs + 1);
+  const auto youngest = fs::file_time_type::clock::now() - kept_time;
   for (const auto& [time, job] : jobs) {
+    if (time > youngest) return;
     for (const auto& file : fs::directory_iterator(job, ignored))
       if (file.path().extension() == ".dump") fs::remove(file.path(), ignored);
     fs::remove(job, ignored);

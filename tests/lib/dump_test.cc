@@ -3,6 +3,9 @@
 // The text of a dump, and where files go. tests/faults has dumps of real failures.
 #include "lib/recorder/dump.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -61,6 +64,21 @@ std::string content_of(const std::string& path) {
   std::ifstream file(path);
   return (std::ostringstream() << file.rdbuf()).str();
 }
+
+// Files of this process may have 100 bytes meanwhile.
+struct SmallFiles {
+  SmallFiles() {
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{100, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~SmallFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    ::signal(SIGXFSZ, handler);
+  }
+  rlimit before{};
+  void (*const handler)(int) = ::signal(SIGXFSZ, SIG_IGN);
+};
 
 }  // namespace
 
@@ -132,8 +150,9 @@ TEST_CASE("dump: files are in a folder of the job, and 16 jobs are kept") {
   for (std::uint64_t job = 1; job <= 20; ++job) {
     recorder::Dumps dumps(job_of(job));
     last = dumps.failed(snapshot_of(), {});
-    fs::last_write_time(fs::path(last.substr(last.find('/'))).parent_path(),
-                        fs::file_time_type::clock::now() + std::chrono::seconds(job));
+    fs::last_write_time(
+        fs::path(last.substr(last.find('/'))).parent_path(),
+        fs::file_time_type::clock::now() - std::chrono::hours(1) + std::chrono::seconds(job));
   }
   ::setenv("RONDO_DUMP", "off", 1);
   const std::string path = environment.directory() + "/0000000000000014/rank1.failure.dump";
@@ -158,8 +177,13 @@ TEST_CASE("dump: what cannot be written costs a line, and a call says why") {
   CHECK(says(said("/dev/null"), "not a directory"));
   CHECK(said("off").empty());
   const recorder::Dumps dumps(job_of());
-  CHECK_THROWS_WITH(dumps.write(snapshot_of(), recorder::Why::call, "/dev/full"),
-                    Catch::Contains("/dev/full: no space left on device"));
+  const std::string full = environment.directory() + "/full";
+  {
+    const SmallFiles limit;
+    CHECK_THROWS_WITH(dumps.write(snapshot_of(), recorder::Why::call, full),
+                      Catch::Contains(full + ": file too large"));
+  }
+  CHECK_FALSE(fs::exists(full));
   const std::string path = environment.directory() + "/mine";
   CHECK(dumps.write(snapshot_of(), recorder::Why::call, path) == path);
   CHECK(says(content_of(path), "written why=call "));
