@@ -96,7 +96,7 @@ class DirectLane {
     bool landed(Counter kind, std::uint64_t chunk) const {
       if (mover() == nullptr) return true;
       if (!mover()->landed(lane.exchange_, kind, chunk)) return false;
-      lane.first().times.stored = base::Clock::now();
+      if (kind != Counter::copied_in) lane.first().times.stored = base::Clock::now();
       return true;
     }
     bool result_landed() const { return mover() == nullptr || mover()->result_landed(); }

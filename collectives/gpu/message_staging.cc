@@ -64,7 +64,8 @@ void MessageStaging::load(Request& request, std::size_t offset, std::size_t byte
   Slot* const slot = sends_.take(bytes);
   if (slot == nullptr) return;
   ++share;
-  if (offset == 0) request.operation->times.copied = base::Clock::now();
+  base::TimePoint& copied = request.operation->times.copied;
+  if (copied == base::TimePoint{}) copied = base::Clock::now();
   const device::Current current(port_.gpu());
   loads_.queue.to_host(slot->memory, address_of(request.data + offset), bytes);
   loads_.queue.end_batch();

@@ -375,7 +375,7 @@ void ScheduledLane::append_views(std::vector<operation::PeerView>& views) const 
     }
     if (const auto& seen = c.held ? c.held : c.last)
       view.seen = text_of(seen->number, seen->segment, seen->frame);
-    view.bytes = c.bytes;
+    if (c.receiving == nullptr || c.receiving->number == c.heard) view.bytes = c.bytes;
     view.queued = c.queued.size();
     view.heard = c.last_time;
     views.push_back(std::move(view));

@@ -84,7 +84,7 @@ struct PeerView {
   int rank = 0;
   std::string address;  // of the link; empty: memory that both reach, or a link never used
   std::string expected, seen;
-  std::uint64_t bytes = 0;  // of the oldest call, that came from the peer
+  std::uint64_t bytes = 0;  // that came from the peer, of the oldest call; of messages under way
   std::size_t queued = 0;   // frames under way to it
   base::TimePoint heard;    // when something came last; the default: never
 };

@@ -237,7 +237,7 @@ void Point::append_views(std::vector<operation::PeerView>& views) const {
       view.expected = fmt::format("{} messages open, {} sent and {} announced so far", p->pending,
                                   p->messages_sent, p->announced_count);
     if (p->messages_received != 0) view.seen = fmt::format("message {}", p->messages_received);
-    view.bytes = p->cost_received;
+    for (const Request* r = p->granted.first(); r != nullptr; r = r->next) view.bytes += r->offset;
     view.queued = p->flying.size();
     view.heard = p->heard;
     views.push_back(std::move(view));

@@ -118,6 +118,8 @@ std::string Dumps::place(Why why) const {
 std::string Dumps::write(const engine::Snapshot& seen, Why why, std::string_view path,
                          const Heard& heard) const {
   using std::chrono::duration_cast, std::chrono::system_clock;
+  std::unique_lock lock(writing_, std::defer_lock);
+  if (why != Why::failure) lock.lock();
   const nanoseconds since = base::Clock::now() - seen.now;
   const auto wall = duration_cast<nanoseconds>(system_clock::now().time_since_epoch()) - since;
   const std::string text = text_of(seen, why, job_, heard, wall.count());
@@ -140,7 +142,7 @@ std::string Dumps::write_or_log(const engine::Snapshot& seen, Why why,
 std::string Dumps::failed(const engine::Snapshot& seen, const Heard& heard) noexcept {
   if (is_off()) return {};
   const std::string path = write_or_log(seen, Why::failure, heard);
-  return path.empty() ? std::string() : "; recorded in " + path;
+  return path.empty() ? std::string() : "; recorded in " + base::printable(path);
 }
 
 }  // namespace rondo::recorder

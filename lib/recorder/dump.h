@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,7 +37,8 @@ using Heard = std::vector<std::pair<int, std::string>>;
 std::string text_of(const engine::Snapshot& seen, Why why, const Job& job, const Heard& heard,
                     std::int64_t wall_ns);
 
-// Writes the dumps of one communicator. Thread-safe, without a lock: each reason has its own file.
+// Writes the dumps of one communicator. Thread-safe. Locks its mutex, but not for a failure, which
+// comes once and waits for nobody.
 class Dumps {
  public:
   // Reads RONDO_DUMP.
@@ -64,6 +66,7 @@ class Dumps {
   const Job job_;
   const std::string folder_;  // "off": none; empty: the user's own
   std::atomic<bool> waited_{false};
+  mutable std::mutex writing_;  // of dumps that may come from several threads at once
 };
 
 }  // namespace rondo::recorder

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
@@ -151,8 +152,15 @@ void add_operation(Lines& lines, const operation::Record& record) {
   add_call(lines, record);
   lines.quoted("tag", record.tag).plain("bytes", record.bytes);
   const operation::OperationTimes& times = record.times;
-  lines.time("called", times.called).time("sent", times.sent).time("arrived", times.arrived);
-  lines.time("copied", times.copied).time("stored", times.stored).time("ended", record.ended);
+  // A look may be older than the call that it is noted for.
+  const auto after_call = [&](base::TimePoint when) {
+    return when == base::TimePoint{} ? when : std::max(when, times.called);
+  };
+  lines.time("called", times.called).time("sent", after_call(times.sent));
+  lines.time("arrived", after_call(times.arrived));
+  lines.time("copied", times.copied)
+      .time("stored", times.stored)
+      .time("ended", after_call(record.ended));
   if (times.last >= 0) lines.plain("last", times.last).span("late", times.late);
 }
 
