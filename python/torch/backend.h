@@ -84,6 +84,11 @@ class Backend final : public c10d::Backend {
     session_->completions().add(id, std::move(hook));
   }
   void unregisterCompletionHook(std::int64_t id) override { session_->completions().remove(id); }
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override {
+    session_->abort_hooks().add(id, std::move(hook));
+  }
+  void unregisterAbortHook(std::int64_t id) override { session_->abort_hooks().remove(id); }
   // In host memory, and on every GPU that Rondo can use.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }

@@ -102,7 +102,7 @@ void GroupSession::await_all(const std::vector<rondo::Work>& works) {
     throw;
   }
   for (const rondo::Work& work : works)
-    if (work.error()) fail(work.message(), work.error());
+    if (work.error()) std::rethrow_exception(error(work));
 }
 
 void GroupSession::leave(const std::vector<rondo::Work>& works) {
@@ -122,7 +122,8 @@ void GroupSession::fail(const std::string& message, std::error_code code) const 
   TORCH_CHECK_WITH(DistBackendError, false, "rondo: ", message, more, who_);
 }
 
-std::exception_ptr GroupSession::error(const rondo::Work& failed) const {
+std::exception_ptr GroupSession::error(const rondo::Work& failed) {
+  tell_abort_hooks();
   try {
     fail(failed.message(), failed.error());
   } catch (...) {

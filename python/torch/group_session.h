@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "python/core/session.h"
-#include "python/torch/completions.h"
 #include "python/torch/finishers.h"
+#include "python/torch/hooks.h"
 #include "python/torch/norms.h"
 #include "python/torch/side_marks.h"
 
@@ -87,7 +87,8 @@ class GroupSession {
   void leave(const std::vector<rondo::Work>& works);
 
   [[noreturn]] void fail(const std::string& message, std::error_code code = {}) const;
-  std::exception_ptr error(const rondo::Work& failed) const;
+  // After the abort hooks.
+  std::exception_ptr error(const rondo::Work& failed);
 
   // While the main thread may sleep until operations end and cannot look for signals, Ctrl-C ends
   // them. Calls come in pairs.
@@ -102,12 +103,14 @@ class GroupSession {
   SideMarks& sides() noexcept { return *sides_; }
 
   Completions& completions() noexcept { return completions_; }
+  AbortHooks& abort_hooks() noexcept { return abort_hooks_; }
 
   // State that batch norm layers of the group share.
   Norms& norms() noexcept { return norms_; }
 
-  // Ends every operation with this cause, on every rank.
+  // Ends every operation with this cause, on every rank, after the abort hooks.
   void abort(const std::string& why) noexcept {
+    tell_abort_hooks();
     if (!session_.in_child()) session_.abort(why);
   }
   // Leaves the group. What is under way ends with an error on this rank, but for the last copies of
@@ -121,14 +124,24 @@ class GroupSession {
     try {
       return function();
     } catch (const Error& error) {
+      if (has_failed(error.code())) tell_abort_hooks();
       fail(error.what(), error.code());
     }
   }
   void refuse_child() const;
+  // Whether a call that throws this has found the group failed: batch norm waits, others do not.
+  static bool has_failed(std::error_code code) {
+    return code != Errc::invalid_argument && code != Errc::unsupported && code != Errc::system;
+  }
+  // The end of the group on this rank is no failure.
+  void tell_abort_hooks() {
+    if (!session_.in_child() && !session_.is_closed()) abort_hooks_.tell();
+  }
   void await_aborted(const rondo::Work& work);
   static void interrupt_sleep();
 
   Completions completions_;
+  AbortHooks abort_hooks_;
   std::thread::id last_starter_;  // of the last start()
   std::atomic<int> starters_{0};  // how often a call came from another thread than the one before
   std::mutex relied_on_mutex_;
