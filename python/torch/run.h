@@ -17,6 +17,7 @@ Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, A
   const std::uint64_t sequence = ++sequence_;
   OpOptions options = options_of(call);
   options.stream = stream.handle();
+  options.tag = c10d::get_comm_profiling_name();  // of dist.record_comm
   const auto pending = [&](Milliseconds timeout) {
     session_->prepare_finish();
     return c10::make_intrusive<PendingWork>(session_, getRank(), call, stream, sequence, timeout);
