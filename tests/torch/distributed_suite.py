@@ -61,6 +61,7 @@ os.environ.setdefault("WORLD_SIZE", "3")
 os.environ.update(
     BACKEND=BACKEND,
     TEMP_DIR=FOLDER.name,
+    TORCH_FR_DUMP_TEMP_FILE=os.path.join(FOLDER.name, "trace_"),
     INIT_METHOD="file://" + os.path.join(FOLDER.name, "shared_init_file"),
 )
 

@@ -214,6 +214,7 @@ class Interruptions(RankTest):
                 else:
                     store.wait([f"interrupted-{number}"], timedelta(seconds=TIMEOUT))
                 dist.barrier()
+        self.assertEqual(Path(self.folder, f"trace_{self.rank}").exists(), self.rank != 2)  # torch's flight recorder
 
     # Not among the waits above: a rank that is interrupted before rank 0 comes can tell it nothing.
     @on_ranks(2, backend="gloo", timeout=TIMEOUT)
@@ -354,7 +355,7 @@ class Ends(unittest.TestCase):
                 shared = set(os.listdir("/dev/shm"))
                 environment = {
                     **os.environ, "TMPDIR": folder, "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2",
+                    "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2", "TORCH_FR_DUMP_ON_TIMEOUT": "0",
                 }  # fmt: skip
                 ranks = [
                     subprocess.Popen(

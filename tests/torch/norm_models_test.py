@@ -272,10 +272,13 @@ class Mistakes(NormTest):
     def test_different_types(self):
         layer = SyncBatchNorm(3, name="stem")
         dtype = torch.bfloat16 if self.rank else torch.float32
+        called = []
+        dist.group.WORLD._get_backend(torch.device("cpu")).register_abort_hook(1, lambda: called.append(1))
         with self.assertRaisesRegex(
             dist.DistBackendError, "rank 1 at layer stem forward step 1 with type bf16"
         ):
             layer(torch.randn(4, 3, dtype=dtype))
+        self.assertEqual(called, [1])
 
     @on_ranks(2)
     def test_gradients_of_one_input_only(self):

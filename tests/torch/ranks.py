@@ -158,6 +158,10 @@ def _be_rank(test, rank, body, backend, timeout):
         faulthandler.dump_traceback_later(LIMIT * 0.9, exit=False)
         torch.set_num_threads(1)
         test.rank = rank
+        # torch writes a dump when a group fails: not in the home folder, and without the traces of stacks,
+        # which take a second of a process.
+        os.environ["TORCH_FR_DUMP_TEMP_FILE"] = os.path.join(test.folder, "trace_")
+        os.environ["TORCH_INCLUDE_STACK_TRACE"] = "0"
         if backend is not None:
             join(test, backend, timeout)
         answer = ("returned", body(test))
