@@ -60,6 +60,13 @@ def tags_tell():
     return ranks
 
 
+def tags_differ():
+    """Rank 2 is behind; a tag of its differs, but not as if it had left out a call."""
+    ranks = tags_tell()
+    ranks[2].lanes["bulk"][2]["tag"] = "other"
+    return ranks
+
+
 def sizes_differ(**fields):
     ranks = job(4)
     add(ranks[:3])
@@ -107,6 +114,7 @@ CASES = {
     "tags tell which call a rank left out": (tags_tell, [
         "rank 2 has not called #5 in bulk; the last call is #4, all_reduce (64 MiB f32 sum, \"layer 4\"), moving. ranks 0, 1 called it 2 s before",
         "rank 2 left out #3, all_reduce (64 MiB f32 sum, \"layer 2\"): from #3 on"], []),
+    "tags tell nothing": (tags_differ, ["rank 2 has not called #5 in bulk"], ["left out", "called one more"]),
     "other sizes": (lambda: sizes_differ(count=1024, bytes=4096), [
         "#41 in bulk: ranks 0-2 called all_reduce (64 MiB f32 sum, count 16777216), rank 3 called all_reduce (4 KiB f32 sum, count 1024); "
         "they differ in count"], ["left out"]),
