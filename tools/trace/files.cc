@@ -41,19 +41,15 @@ Dump read_dump(const std::string& path) {
   return parse_dump(path, std::move(text));
 }
 
-// Where ranks write unless RONDO_DUMP names a folder: the first of these that is there.
+// Where ranks write.
 std::string default_folder() {
   const auto variable = [](const char* name, const char* otherwise) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr || *value == '\0' ? otherwise : value);
   };
   const std::string given = variable("RONDO_DUMP", "off");
-  if (given != "off") return given;
-  const std::string own = fmt::format("/rondo-{}", ::geteuid());
-  const std::string temporary = variable("TMPDIR", "/tmp") + own + "/dumps";
-  for (const std::string& folder : {temporary, variable("XDG_RUNTIME_DIR", "/tmp") + own})
-    if (fs::is_directory(folder)) return folder;
-  return "/tmp" + own;
+  return given != "off" ? given
+                        : fmt::format("{}/rondo-{}/dumps", variable("TMPDIR", "/tmp"), ::geteuid());
 }
 
 // The files NAME.dump, or the folders.
