@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -31,12 +32,17 @@ std::vector<T> drawn_of(std::initializer_list<T> cases) {
   return {cases.begin()[testing::test_seed() % cases.size()]};
 }
 
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 struct Ending {
   bool answered = false;
   std::string code, message;  // "ok", or the error's code and text without the path of the dump
 };
 
-// Reads the dump that an error names. It must be complete, and its verdict that of the error.
+// Reads the dump that an error names. It must be complete, and its verdict that of the error. Some
+// ranks print a number as the code.
 inline void check_dump(const std::string& path, const Ending& ending) {
   std::ifstream file(path);
   std::string line, last, verdict;
@@ -48,7 +54,9 @@ inline void check_dump(const std::string& path, const Ending& ending) {
   INFO("dump " << path << ": " << verdict);
   REQUIRE(lines > 2);
   CHECK(last == "end lines=" + std::to_string(lines - 2));
-  CHECK(verdict.rfind("verdict code=" + ending.code + " ", 0) == 0);
+  CHECK(verdict.rfind("verdict code=", 0) == 0);
+  if (std::isalpha(ending.code.front()))
+    CHECK(verdict.rfind("verdict code=" + ending.code + " ", 0) == 0);
 }
 
 // The ranks of one job on this host.
@@ -107,8 +115,10 @@ class Group {
     const Ending ending{true, line.substr(6, space - 6),
                         line.substr(space + 1, recorded - space - 1)};
     INFO("rank " << rank << ": " << line);
-    REQUIRE(recorded != std::string::npos);  // every error names its dump
-    check_dump(line.substr(recorded + recorded_in.size()), ending);
+    // Every error of an operation names its dump; one of connect() has none.
+    CHECK((recorded != std::string::npos) == contains(line, " #"));
+    if (recorded != std::string::npos)
+      check_dump(line.substr(recorded + recorded_in.size()), ending);
     return ending;
   }
 
@@ -138,10 +148,6 @@ class Group {
 inline std::string cause_of(const std::string& message) {
   const auto at = message.find("): ");
   return at == std::string::npos ? message : message.substr(at + 3);
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace rondo

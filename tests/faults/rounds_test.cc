@@ -87,9 +87,8 @@ class Round {
     if (fault_.signal == SIGSTOP) group_[victim_].signal(SIGKILL);
     const std::string trace = group_.trace();
     INFO(trace);
-    CHECK(contains(trace, std::string(fault_.code) + " at "));
     CHECK(contains(trace, with_rank(fault_.cause, victim_)));
-    CHECK(contains(trace, with_rank("caused by rank N", victim_)));
+    CHECK(contains(trace, fault_.code + with_rank(", caused by rank N", victim_)));
   }
 
  private:
