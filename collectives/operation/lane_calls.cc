@@ -73,12 +73,13 @@ LaneStatus LaneCalls::status(base::TimePoint now) const {
   return status;
 }
 
+// The two ranks alone cannot tell which of them is wrong.
 Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs,
                                 const transports::Link* link) const {
   return {Errc::mismatch,
           disagreement_text(peer, mine, theirs),
           -1,
-          {peer},
+          {std::min(peer, rank_), std::max(peer, rank_)},
           -1,
           link == nullptr ? std::string() : link->describe()};
 }
