@@ -445,7 +445,10 @@ operation::RecordState state_of(const operation::Operation& operation) {
   if (operation.next_owner != nullptr) return memory;
   if (!operation.mark.reached) return stream;
   const WaitCause cause = operation.owner->standing(operation, false).cause;
-  return cause == WaitCause::ranks ? ranks : moving;
+  const operation::OperationTimes& times = operation.times;
+  const bool nothing_came = cause == WaitCause::messages && times.sent == base::TimePoint{} &&
+                            times.arrived == base::TimePoint{};
+  return cause == WaitCause::ranks || nothing_came ? ranks : moving;
 }
 
 }  // namespace

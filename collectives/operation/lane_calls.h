@@ -91,7 +91,7 @@ class LaneCalls {
   std::uint64_t stalled_told_ = 0, slow_told_ = 0;  // the newest number
   schedules::Signature last_signature_;
   std::uint64_t last_number_ = 0;
-  base::TimePoint looked_{};
+  base::TimePoint looked_ = base::Clock::now();
   Watch watch_;
 };
 

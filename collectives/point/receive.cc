@@ -180,6 +180,7 @@ void Point::received_piece(PointPeer& peer) {
   if (peer.slot != nullptr)
     request.staging->store(request, *peer.slot, request.offset, peer.receive.bytes);
   request.offset += peer.receive.bytes;
+  request.operation->times.arrived = calls_.looked();
   if (request.offset < request.bytes) return moved(request);
   peer.granted.take([&](const Request& p) { return &p == &request; });
   --peer.granted_count;

@@ -92,7 +92,7 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Request* request,
   if (request != nullptr) {
     moved(*request);
     base::TimePoint& first = request->operation->times.sent;
-    if (first == base::TimePoint{}) first = calls_.looked();
+    if (first == base::TimePoint{} && frame.kind != PointKind::announce) first = calls_.looked();
     request->checksum.reset();
   }
   if (slot != nullptr && result != transports::Send::queued)

@@ -104,7 +104,7 @@ TEST_CASE("recorder: messages have their peer and tag") {
   Cluster cluster(2);
   Work receive = start_message(cluster, 1, false, 0, b);
   const Record waiting = cluster[1].snapshot().records.at(0);
-  CHECK(waiting.state == RecordState::moving);
+  CHECK(waiting.state == RecordState::ranks);
   CHECK(waiting.signature.operation == Collective::receive);
   CHECK(static_cast<int>(waiting.signature.root) == 0);
   CHECK(waiting.signature.plan == 7);
