@@ -5,7 +5,6 @@
 #include "lib/state.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "base/interruption.h"
 #include "base/log.h"
@@ -13,6 +12,7 @@
 #include "lib/introduction.h"
 #include "lib/metrics/path.h"
 #include "lib/rendezvous/meeting.h"
+#include "lib/rendezvous/rank_zero.h"
 #include "lib/settings/environment.h"
 #include "lib/settings/settings.h"
 #include "lib/wire/constants.h"
@@ -166,13 +166,11 @@ void CommunicatorState::connect_all() {
   share_memory_of_gpus();
   dumps_.emplace(describe_job());
   engine_ = std::make_unique<engine::Engine>(
-      engine::EngineOptions{
-          place_.rank, place_.size, hosts_.cores.ranks_per_core, settings::wait_mode_of(options_),
-          options_.checksum, options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
-          routes_.name(), hosts_.hosts, !options_.metrics.empty(), warn_after(),
-          recorded_operations(),
-          [this](const engine::Snapshot& seen) { return dumps_->failed(seen, heard()); },
-          core_check(routes_.transports())},
+      engine::EngineOptions{place_.rank, place_.size, hosts_.cores.ranks_per_core,
+                            settings::wait_mode_of(options_), options_.checksum,
+                            options_.reproducible, gpu_chunk_bytes(options_.staging_bytes),
+                            routes_.name(), hosts_.hosts, !options_.metrics.empty(), warn_after(),
+                            recorded_operations(), on_failure(), core_check(routes_.transports())},
       routes_.by_rank(), routes_.all(), relay_ ? &*relay_ : nullptr);
   if (plans_.wanted() == schedules::Algorithm::direct && place_.size > 1 && !engine_->has_direct())
     throw Error(
@@ -280,16 +278,19 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
   }
 }
 
-// A communicator of one rank has no number of its own: two of one process share their dumps.
 recorder::Job CommunicatorState::describe_job() const {
-  recorder::Job job{
-      place_.rank,    place_.size,
-      place_.group,   place_.size > 1 ? joined_.job : static_cast<std::uint64_t>(::getpid()),
-      routes_.name(), {},
-      hosts_.names,   settings::settings_in_force(options_)};
+  recorder::Job job{place_.rank,    place_.size,
+                    place_.group,   place_.size > 1 ? joined_.job : rendezvous::fresh_job(),
+                    routes_.name(), {},
+                    hosts_.names,   settings::settings_in_force(options_)};
   for (const transports::Transport* const transport : routes_.by_rank())
     job.transports.emplace_back(transport == nullptr ? "self" : transport->name());
   return job;
+}
+
+std::function<std::string(const engine::Snapshot&)> CommunicatorState::on_failure() {
+  if (dumps_->is_off()) return nullptr;
+  return [this](const engine::Snapshot& seen) { return dumps_->failed(seen, heard()); };
 }
 
 std::string CommunicatorState::dump(std::string_view path, recorder::Why why) {

@@ -4,6 +4,7 @@
 // the engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -91,6 +92,7 @@ class CommunicatorState final {
   void begin_metrics();
   void list_for_signal();
   recorder::Job describe_job() const;
+  std::function<std::string(const engine::Snapshot&)> on_failure();
   recorder::Heard heard() const { return relay_ ? relay_->heard() : recorder::Heard(); }
 
   const unsigned generation_ = base::process_generation();

@@ -258,7 +258,9 @@ void Engine::finished(operation::Operation& operation) {
   if (const auto late = calls.watch().ended(operation)) tell_late(*late);
   starter_.memory_freed();
   keep_for_callback(operation);
-  recorder_.ended(operation, operation::RecordState::done, calls.looked());
+  // A call that no look has found is too short for a look of its own.
+  recorder_.ended(operation, operation::RecordState::done,
+                  operation.timed ? base::Clock::now() : calls.looked());
   operation.succeed();
   release(operation);
 }
@@ -312,7 +314,10 @@ void Engine::suspect(operation::Failure failure) {
 void Engine::end_all(Cause cause) {
   failed_ = base::Clock::now();
   std::optional<Snapshot> seen;
-  if (cause == Cause::failure && options_.on_failure) seen = look();
+  if (cause == Cause::failure && options_.on_failure) try {
+      seen = look();
+    } catch (const std::bad_alloc&) {  // there is no dump, but the error
+    }
   for (transports::Transport* transport : transports_) transport->halt();
   owners_.clear();
   starter_.clear();
@@ -329,7 +334,7 @@ void Engine::fail_calls(const operation::Failure& failure) {
       operation::Operation* const next = operation->later;
       keep_for_callback(*operation);
       ++failures_;
-      recorder_.ended(*operation, operation::RecordState::failed, calls.looked());
+      recorder_.ended(*operation, operation::RecordState::failed, failed_);
       operation->fail(failure.code,
                       operation->describe(options_.transport) + ": " + failure.cause + noted_);
       release(*operation);
@@ -453,6 +458,9 @@ operation::RecordState state_of(const operation::Operation& operation) {
 
 }  // namespace
 
+// More do not fit into a dump.
+constexpr std::size_t most_records = 32'768;
+
 Snapshot Engine::look() {
   Snapshot seen;
   seen.now = base::Clock::now();
@@ -462,7 +470,8 @@ Snapshot Engine::look() {
   for (const operation::LaneCalls& calls : calls_)
     for (const operation::Operation* o = calls.last(); o != nullptr; o = o->earlier)
       seen.records.push_back(operation::Recorder::record_of(*o, state_of(*o)));
-  recorder_.for_each([&](const operation::Record& record) { seen.records.push_back(record); });
+  recorder_.for_each([&](const operation::Record& record) { seen.records.push_back(record); },
+                     most_records);
   owners_.append_views(seen.peers);
   return seen;
 }

@@ -28,7 +28,7 @@ struct EngineOptions {
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
   std::size_t recorded = 0;  // how many operations are kept for the dump
   // The communicator has failed, and nothing has ended yet. Called once, under the engine's lock,
-  // which it must not take. Returns what the error of every operation says besides.
+  // which it must not take. Must not throw. Returns what the error of every operation says besides.
   std::function<std::string(const Snapshot&)> on_failure = {};
   // Publishes the core on which this rank waits, and tells whether another rank that is awake waits
   // there too. Empty, or no value: nobody can tell.

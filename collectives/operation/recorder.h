@@ -55,10 +55,10 @@ class Recorder {
     write(record, operation, state, {});
     return record;
   }
-  // The newest first.
+  // The newest first, not more than `most`.
   template <class Use>
-  void for_each(Use use) const {
-    const std::size_t count = std::min<std::uint64_t>(written_, records_.size());
+  void for_each(Use use, std::size_t most) const {
+    const std::size_t count = std::min({static_cast<std::size_t>(written_), records_.size(), most});
     for (std::size_t i = 0; i < count; ++i)
       use(records_[(next_ + records_.size() - 1 - i) % records_.size()]);
   }

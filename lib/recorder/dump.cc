@@ -128,8 +128,7 @@ std::string Dumps::write(const engine::Snapshot& seen, Why why, std::string_view
   return file;
 }
 
-std::string Dumps::write_or_log(const engine::Snapshot& seen, Why why,
-                                const Heard& heard) noexcept {
+std::string Dumps::write_or_log(const engine::Snapshot& seen, Why why, const Heard& heard) {
   try {
     return write(seen, why, {}, heard);
   } catch (const std::exception& error) {
@@ -141,8 +140,12 @@ std::string Dumps::write_or_log(const engine::Snapshot& seen, Why why,
 
 std::string Dumps::failed(const engine::Snapshot& seen, const Heard& heard) noexcept {
   if (is_off()) return {};
-  const std::string path = write_or_log(seen, Why::failure, heard);
-  return path.empty() ? std::string() : "; recorded in " + base::printable(path);
+  try {
+    const std::string path = write_or_log(seen, Why::failure, heard);
+    return path.empty() ? std::string() : "; recorded in " + base::printable(path);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
 }
 
 }  // namespace rondo::recorder

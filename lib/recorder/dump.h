@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,7 +51,11 @@ class Dumps {
   // An operation waits for long: does the same, the first time.
   template <class Look>
   void waits(Look look) noexcept {
-    if (!is_off() && !waited_.exchange(true)) write_or_log(look(), Why::slow, {});
+    if (is_off() || waited_.exchange(true)) return;
+    try {
+      write_or_log(look(), Why::slow, {});
+    } catch (const std::bad_alloc&) {  // there is no dump
+    }
   }
   // Returns the path of the file. An empty path: the usual folder, also if dumps are off. Throws
   // Error(system) with the path and the cause.
@@ -60,7 +65,7 @@ class Dumps {
   bool is_off() const noexcept { return folder_ == "off"; }
 
  private:
-  std::string write_or_log(const engine::Snapshot& seen, Why why, const Heard& heard) noexcept;
+  std::string write_or_log(const engine::Snapshot& seen, Why why, const Heard& heard);
   std::string place(Why why) const;
 
   const Job job_;

@@ -120,11 +120,10 @@ void add_peer(Lines& lines, const operation::PeerView& peer, const Job& job) {
   lines.line("peer").plain("lane", lanes[static_cast<std::size_t>(peer.lane)]);
   lines.plain("rank", peer.rank);
   if (rank < job.transports.size()) lines.plain("transport", job.transports[rank]);
-  lines.quoted("address", peer.address)
-      .quoted("expected", peer.expected)
-      .quoted("seen", peer.seen)
-      .plain("bytes", peer.bytes);
-  lines.plain("queued", peer.queued).time("heard", peer.heard);
+  lines.quoted("address", peer.address).quoted("expected", peer.expected);
+  lines.quoted("seen", peer.seen);
+  if (peer.address.empty()) return;  // no link counts these
+  lines.plain("bytes", peer.bytes).plain("queued", peer.queued).time("heard", peer.heard);
 }
 
 void add_call(Lines& lines, const operation::Record& record) {
