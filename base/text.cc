@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <chrono>
 #include <cstddef>
 #include <iterator>
 
@@ -27,6 +28,20 @@ std::string describe_errno(int number) {
   if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0)
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
+}
+
+// Dates repeat after 400 years. So the year of std::chrono, a short, does for all times.
+std::string format_utc(std::int64_t microseconds) {
+  constexpr std::int64_t day = 86'400'000'000, cycle = 146'097;
+  const std::int64_t days = microseconds / day - (microseconds % day < 0 ? 1 : 0);
+  const std::int64_t cycles = days / cycle - (days % cycle < 0 ? 1 : 0);
+  const std::chrono::year_month_day date{
+      std::chrono::sys_days(std::chrono::days(days - cycles * cycle))};
+  const std::int64_t time = (microseconds % day + day) % day, seconds = time / 1'000'000;
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+                     static_cast<int>(date.year()) + 400 * cycles,
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                     seconds / 3600, seconds / 60 % 60, seconds % 60, time % 1'000'000);
 }
 
 std::string_view trim(std::string_view text) noexcept {

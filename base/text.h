@@ -23,6 +23,9 @@ std::string describe_bytes(std::uint64_t bytes);
 // "connection refused": the text of an errno for use within a sentence, its first letter in lower
 // case unless an abbreviation begins it.
 std::string describe_errno(int number);
+// "2026-11-30T22:36:14.123456Z", from microseconds since 1970. For any number: the calendar of
+// today goes on in both directions.
+std::string format_utc(std::int64_t microseconds);
 // Leaves out blanks, tabs and line ends at both ends.
 std::string_view trim(std::string_view text) noexcept;
 // "a,b,": a and b. A separator at the end adds no part, others may be empty.

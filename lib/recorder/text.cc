@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <ctime>
 #include <iterator>
 #include <type_traits>
 
@@ -38,16 +37,6 @@ constexpr std::array<std::string_view, 3> lanes{"bulk", "urgent", "messages"};
 constexpr std::array<std::string_view, 6> states{"memory", "stream", "ranks",
                                                  "moving", "done",   "failed"};
 constexpr std::array<std::string_view, 4> reasons{"failure", "slow", "call", "signal"};
-
-// "2026-11-30T22:36:14.123456Z"
-std::string time_of_day(std::int64_t wall_ns) {
-  const std::time_t seconds = wall_ns / 1'000'000'000;
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", parts.tm_year + 1900,
-                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
-                     wall_ns % 1'000'000'000 / 1000);
-}
 
 // Adds lines to a text, field by field.
 class Lines {
@@ -172,7 +161,7 @@ std::string text_of(const engine::Snapshot& seen, Why why, const Job& job, const
   lines.plain("rank", job.rank).plain("size", job.size).quoted("group", job.group);
   lines.plain("job", fmt::format("{:016x}", job.number)).quoted("host", base::host_name());
   lines.plain("process", ::getpid()).plain("version", version());
-  lines.quoted("transport", job.transport).plain("time", time_of_day(wall_ns));
+  lines.quoted("transport", job.transport).plain("time", base::format_utc(wall_ns / 1000));
   lines.plain("clock", seen.now.time_since_epoch().count());
   lines.quoted("clock_id", base::clock_identity());
   if (seen.failure) add_verdict(lines, *seen.failure, seen.failed);

@@ -2,6 +2,8 @@
 #include "base/text.h"
 
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -22,6 +24,15 @@ TEST_CASE("bytes are written for people") {
 
 TEST_CASE("an errno stands within a sentence") {
   CHECK(base::describe_errno(ECONNREFUSED) == "connection refused");
+}
+
+TEST_CASE("a time of day is in UTC, for any number") {
+  using limits = std::numeric_limits<std::int64_t>;
+  CHECK(base::format_utc(1'796'078'174'123'456) == "2026-11-30T22:36:14.123456Z");
+  CHECK(base::format_utc(1'709'208'000'000'000) == "2024-02-29T12:00:00.000000Z");
+  CHECK(base::format_utc(-1) == "1969-12-31T23:59:59.999999Z");
+  CHECK(base::format_utc(limits::max()) == "294247-01-10T04:00:54.775807Z");
+  CHECK(base::format_utc(limits::min()) == "-290308-12-21T19:59:05.224192Z");
 }
 
 TEST_CASE("blanks go at both ends only") {
