@@ -34,6 +34,7 @@ void LaneCalls::remove(Operation& operation) noexcept {
 
 Operation* LaneCalls::clear() noexcept {
   watch_.clear();
+  if (failed_ == 0 && first_ != nullptr) failed_ = first_->number;
   last_ = nullptr;
   return std::exchange(first_, nullptr);
 }
@@ -55,7 +56,10 @@ bool LaneCalls::tell_slow(nanoseconds limit, base::TimePoint now) noexcept {
 LaneStatus LaneCalls::status(base::TimePoint now) const {
   LaneStatus status;
   status.started = started_;
-  status.finished = first_ == nullptr ? started_ : first_->number - 1;
+  status.finished = (failed_ != 0        ? failed_
+                     : first_ == nullptr ? started_ + 1
+                                         : first_->number) -
+                    1;
   if (last_number_ != 0)
     status.last = schedules::describe_call(last_signature_, last_number_, priority_of(lane_));
   if (first_ == nullptr) return status;

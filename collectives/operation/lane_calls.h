@@ -41,7 +41,8 @@ class LaneCalls {
   Operation* last() const noexcept { return last_; }
   void append(Operation& operation) noexcept;
   void remove(Operation& operation) noexcept;
-  // Forgets all calls and returns the oldest. They stay linked by Operation::later.
+  // All calls have failed. Forgets them and returns the oldest. They stay linked by
+  // Operation::later.
   Operation* clear() noexcept;
 
   // A collective has succeeded: status() names the newest.
@@ -87,6 +88,7 @@ class LaneCalls {
   const transports::Lane lane_;
   Operation *first_ = nullptr, *last_ = nullptr;
   std::uint64_t started_ = 0, begun_ = 0;
+  std::uint64_t failed_ = 0;  // the oldest; 0: none
   std::uint64_t moves_ = 0, moves_seen_ = 0;
   std::uint64_t stalled_told_ = 0, slow_told_ = 0;  // the newest number
   schedules::Signature last_signature_;

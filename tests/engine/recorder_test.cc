@@ -135,5 +135,8 @@ TEST_CASE(
   CHECK(seen.failed <= seen.now);
   REQUIRE(seen.records.size() == 2);
   CHECK(seen.records[1].state == RecordState::ranks);
-  CHECK(cluster[0].snapshot().records.at(0).state == RecordState::failed);
+  const engine::Snapshot after = cluster[0].snapshot();
+  CHECK(after.records.at(0).state == RecordState::failed);
+  CHECK(after.status.lanes[0].started == 3);
+  CHECK(after.status.lanes[0].finished == 0);
 }
