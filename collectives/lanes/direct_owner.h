@@ -29,7 +29,9 @@ class DirectOwner final : public operation::OperationOwner {
   bool advance() override { return !lane_.idle() && run(); }
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
-  operation::Standing standing(const operation::Operation&, bool wants_only) override {
+  operation::Standing standing(const operation::Operation& operation, bool wants_only) override {
+    // Nothing has been read of other ranks' posts of a later call.
+    if (!lane_.idle() && &lane_.first() != &operation) return {WaitCause::ranks};
     return standing_of(lane_, wants_only);
   }
   void append_awaited(const operation::Operation& operation,
