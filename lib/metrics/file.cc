@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/metrics/file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -15,44 +11,12 @@
 
 #include <fmt/format.h>
 
-#include "base/file_descriptor.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/own_descriptors.h"
 #include "base/thread.h"
 
 namespace rondo::metrics {
-namespace {
-
-// Returns 0, or the error number.
-int write_all(int file, std::string_view text) noexcept {
-  while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : EIO;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
-
-// The name of the new file does not end in .prom, so no collector reads it before it is whole. Each
-// File has one of its own: two with one path, in two processes by mistake, write whole files too.
-int replace_file(const std::string& path, std::uint64_t number, std::string_view text) {
-  const std::string fresh = fmt::format("{}.{}-{}.tmp", path, ::getpid(), number);
-  base::FileDescriptor file(::open(
-      fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
-  int error = file ? write_all(file.get(), text) : errno;
-  if (!file) return error;
-  // Lets a collector that runs as another user read the file, whatever the umask. A file system
-  // without modes refuses this and has a rule of its own.
-  static_cast<void>(::fchmod(file.get(), 0644));
-  file.reset();
-  if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) ::unlink(fresh.c_str());
-  return error;
-}
-
-}  // namespace
-
 File::File(std::string path, std::string labels, std::uint64_t number, milliseconds period)
     : path_(std::move(path)),
       run_labels_(std::move(labels)),
@@ -114,9 +78,13 @@ std::string File::text() {
   return totals.text(run_labels_);
 }
 
+// The name of the new file does not end in .prom, so no collector reads it before it is whole. Each
+// File has one of its own: two with one path, in two processes by mistake, write whole files too.
+// A collector that runs as another user may read the file.
 void File::write() noexcept {
   try {
-    const int error = replace_file(path_, number_, text());
+    const int error = base::replace_file(
+        path_, fmt::format("{}.{}-{}.tmp", path_, ::getpid(), number_), text(), 0644);
     if (error == 0 || std::exchange(told_, true)) return;
     base::log_line(
         base::LogLevel::warning,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Writes what this rank knows of its communicator to a file: at the first error, at the first
-// operation that waits for long, and when it is asked. The format is in dump.cc.
+// operation that waits for long, and when it is asked. The format is in text.cc.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 namespace rondo::recorder {
 
 enum class Why : std::uint8_t { failure, slow, call, signal };
+std::string_view name_of(Why why) noexcept;
 
 // Lists what does not change after connect().
 struct Job {
@@ -42,7 +43,7 @@ std::string text_of(const engine::Snapshot& seen, Why why, const Job& job, const
 // comes once and waits for nobody.
 class Dumps {
  public:
-  // Reads RONDO_DUMP.
+  // Reads RONDO_DUMP; a relative folder is in the working directory of now.
   explicit Dumps(Job job);
 
   // Writes the dump of a failure. Returns what the error says besides, "; recorded in PATH"; empty
@@ -57,8 +58,9 @@ class Dumps {
     } catch (const std::bad_alloc&) {  // there is no dump
     }
   }
-  // Returns the path of the file. An empty path: the usual folder, also if dumps are off. Throws
-  // Error(system) with the path and the cause.
+  // Returns the path of the file. An empty path: the usual folder, also if dumps are off. A file at
+  // another path stays until the new one is whole. Throws Error(system) with the path and the
+  // cause.
   std::string write(const engine::Snapshot& seen, Why why, std::string_view path,
                     const Heard& heard = {}) const;
 
@@ -66,7 +68,7 @@ class Dumps {
 
  private:
   std::string write_or_log(const engine::Snapshot& seen, Why why, const Heard& heard);
-  std::string place(Why why) const;
+  std::string write_in_folder(Why why, std::string_view text) const;
 
   const Job job_;
   const std::string folder_;  // "off": none; empty: the user's own

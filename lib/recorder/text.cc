@@ -144,8 +144,9 @@ void add_operation(Lines& lines, const operation::Record& record) {
   const auto after_call = [&](base::TimePoint when) {
     return when == base::TimePoint{} ? when : std::max(when, times.called);
   };
-  lines.time("called", times.called).time("sent", after_call(times.sent));
-  lines.time("arrived", after_call(times.arrived));
+  lines.time("called", times.called);
+  if (times.called != base::TimePoint{})
+    lines.time("sent", after_call(times.sent)).time("arrived", after_call(times.arrived));
   lines.time("copied", times.copied)
       .time("stored", times.stored)
       .time("ended", after_call(record.ended));
@@ -154,10 +155,14 @@ void add_operation(Lines& lines, const operation::Record& record) {
 
 }  // namespace
 
+std::string_view name_of(Why why) noexcept {
+  return reasons[static_cast<std::size_t>(why)];
+}
+
 std::string text_of(const engine::Snapshot& seen, Why why, const Job& job, const Heard& heard,
                     std::int64_t wall_ns) {
   Lines lines(seen.now);
-  lines.line("written").plain("why", reasons[static_cast<std::size_t>(why)]);
+  lines.line("written").plain("why", name_of(why));
   lines.plain("rank", job.rank).plain("size", job.size).quoted("group", job.group);
   lines.plain("job", fmt::format("{:016x}", job.number)).quoted("host", base::host_name());
   lines.plain("process", ::getpid()).plain("version", version());
@@ -166,7 +171,7 @@ std::string text_of(const engine::Snapshot& seen, Why why, const Job& job, const
   lines.quoted("clock_id", base::clock_identity());
   if (seen.failure) add_verdict(lines, *seen.failure, seen.failed);
   for (const auto& [rank, text] : heard)
-    lines.line("heard").plain("rank", rank).quoted("text", text);
+    if (!lines.is_full()) lines.line("heard").plain("rank", rank).quoted("text", text);
   for (std::size_t lane = 0; lane < lane_count; ++lane)
     add_lane(lines, lanes[lane], seen.status.lanes[lane]);
   add_lane(lines, lanes.back(), seen.status.messages);

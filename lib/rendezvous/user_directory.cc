@@ -32,13 +32,13 @@ constexpr const char* remedy =
     "; set RONDO_RENDEZVOUS and RONDO_SECRET, or XDG_RUNTIME_DIR to a directory of your own";
 constexpr const char* remedy_for_dumps = "; set RONDO_DUMP to a directory of your own";
 
-// Returns what is wrong with the directory; empty if it can be used.
-std::string examine(const std::string& path) {
+// Returns what is wrong with the directory; empty if it can be used. barred: mode bits.
+std::string examine(const std::string& path, mode_t barred = 077) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return base::describe_errno(errno);
   if (!S_ISDIR(status.st_mode)) return "it is not a directory";
   if (status.st_uid != ::geteuid()) return "it belongs to user " + std::to_string(status.st_uid);
-  if ((status.st_mode & 077) != 0) return "others may enter it (mode 0700 is needed)";
+  if ((status.st_mode & barred) != 0) return "others may enter it (mode 0700 is needed)";
   return {};
 }
 
@@ -87,16 +87,18 @@ std::string dump_directory() {
   const char* const temporary = std::getenv("TMPDIR");
   std::string path = fmt::format(
       "{}/rondo-{}", temporary != nullptr && *temporary == '/' ? temporary : "/tmp", ::geteuid());
-  for (const std::string& next : {path, path + "/dumps"}) {
-    path = next;
-    std::string why = ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST
-                          ? base::describe_errno(errno)
-                          : examine(path);
-    if (!why.empty())
-      throw Error(Errc::system, fmt::format("the directory {} cannot be used for dumps: {}{}", path,
-                                            why, remedy_for_dumps));
-  }
+  make_dump_directory(path, 077);
+  make_dump_directory(path += "/dumps", 077);
   return path;
+}
+
+void make_dump_directory(const std::string& path, mode_t barred) {
+  const std::string why = ::mkdir(path.c_str(), 0700) == 0 ? std::string()
+                          : errno != EEXIST                ? base::describe_errno(errno)
+                                                           : examine(path, barred);
+  if (!why.empty())
+    throw Error(Errc::system, fmt::format("the directory {} cannot be used for dumps: {}{}",
+                                          base::printable(path), why, remedy_for_dumps));
 }
 
 std::string user_directory() {

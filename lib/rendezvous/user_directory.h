@@ -4,6 +4,8 @@
 // one user can find and trust each other on one host without any configuration. Thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,9 @@ std::string user_directory();
 // Returns ${TMPDIR}/rondo-UID/dumps or /tmp/rondo-UID/dumps, for dumps of the recorder. Makes it
 // and refuses it as user_directory() does.
 std::string dump_directory();
+// Makes a directory of mode 0700 for dumps. Throws Error(system) if it cannot be made, or if it
+// exists and is a symbolic link, belongs to another user or has one of the mode bits `barred`.
+void make_dump_directory(const std::string& path, mode_t barred);
 
 // Returns HMAC-SHA256 of the name under the user's key, as hex digits: the same for every process
 // of this user on this host, and for no other. The first process makes the key (directory/key, 32

@@ -3,15 +3,21 @@
 // The text of a dump, and where files go. tests/faults has dumps of real failures.
 #include "lib/recorder/dump.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
 
+#include "base/file_descriptor.h"
 #include "catch.h"
 #include "environment_guard.h"
 #include "support/standard_error.h"
@@ -133,8 +139,17 @@ TEST_CASE("dump: a message has its peer and tag") {
              "count=100 peer=-1 key=7 tag="));
 }
 
+TEST_CASE("dump: times of a look before an unknown call are left out") {
+  engine::Snapshot seen = snapshot_of();
+  operation::Record& record = seen.records.front();
+  record.times.called = {};
+  record.times.sent = record.times.arrived = record.ended = seen.now - one_second;
+  CHECK(says(text_now(seen), " bytes=200 ended=-1.000000 last=3 "));
+}
+
 TEST_CASE("dump: the oldest operations are left out above 4 MiB") {
-  const std::string text = text_now(snapshot_of(100'000));
+  const recorder::Heard heard(100'000, {0, "rank 3 waits for data from rank 2"});
+  const std::string text = text_now(snapshot_of(100'000), heard);
   CHECK(text.size() <= std::size_t{4} << 20);
   CHECK(text.size() > std::size_t{3} << 20);
   CHECK(says(text, " number=100000 "));
@@ -173,20 +188,83 @@ TEST_CASE("dump: what cannot be written costs a line, and a call says why") {
     CHECK(dumps.failed(snapshot_of(), {}).empty());
     return error.text();
   };
-  CHECK(says(said("/no/such/folder"), "rank 1: the dump cannot be written to /no/such/folder/"));
+  CHECK(says(said("/no/such/folder"), "rank 1: the directory /no/such/folder/00"));
   CHECK(says(said("/dev/null"), "not a directory"));
   CHECK(said("off").empty());
+}
+
+TEST_CASE("dump: a file of the program's choice stays until the new one is whole") {
+  const Environment environment{};
   const recorder::Dumps dumps(job_of());
-  const std::string full = environment.directory() + "/full";
-  {
+  const auto write_to = [&](const std::string& path) {
+    return dumps.write(snapshot_of(), recorder::Why::call, path);
+  };
+  const std::string path = environment.directory() + "/mine", full = path + ": file too large";
+  const auto fails_when_full = [&] {
     const SmallFiles limit;
-    CHECK_THROWS_WITH(dumps.write(snapshot_of(), recorder::Why::call, full),
-                      Catch::Contains(full + ": file too large"));
+    CHECK_THROWS_WITH(write_to(path), Catch::Contains(full));
+  };
+  fails_when_full();
+  CHECK(fs::is_empty(environment.directory()));
+  CHECK(write_to(path) == path);
+  const std::string before = content_of(path);
+  CHECK(says(before, "written why=call "));
+  fails_when_full();
+  CHECK(content_of(path) == before);
+  CHECK(write_to(path) == path);
+  CHECK(std::distance(fs::directory_iterator(environment.directory()), {}) == 1);
+
+  const std::string link = environment.directory() + "/link";
+  fs::create_symlink(path, link);
+  CHECK_THROWS_WITH(write_to(link), Catch::Contains("symbolic links"));
+  fs::remove(link);
+  const std::string pipe = environment.directory() + "/pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  fs::create_symlink(pipe, link);
+  const base::FileDescriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  for (const std::string& way : {pipe, link}) {
+    CHECK(write_to(way) == way);
+    std::string text(before.size() * 2, ' ');
+    text.resize(static_cast<std::size_t>(
+        std::max<ssize_t>(::read(reader.get(), text.data(), text.size()), 0)));
+    CHECK(says(text, "\nend lines="));
   }
-  CHECK_FALSE(fs::exists(full));
-  const std::string path = environment.directory() + "/mine";
-  CHECK(dumps.write(snapshot_of(), recorder::Why::call, path) == path);
-  CHECK(says(content_of(path), "written why=call "));
+  CHECK(fs::is_fifo(pipe));
+  CHECK(fs::is_symlink(link));
+}
+
+TEST_CASE("dump: a folder of the job that is a link or another user's is refused") {
+  const Environment environment{};
+  ::setenv("RONDO_DUMP", environment.directory().c_str(), 1);
+  const recorder::Dumps dumps(job_of());
+  ::unsetenv("RONDO_DUMP");
+  const std::string job = environment.directory() + "/00000000000000ab";
+  const auto is_refused = [&](const char* why) {
+    CHECK_THROWS_WITH(dumps.write(snapshot_of(), recorder::Why::call, {}),
+                      Catch::Contains(job + " cannot be used for dumps: " + why) &&
+                          Catch::Contains("set RONDO_DUMP"));
+  };
+  fs::create_directory(environment.directory() + "/else");
+  fs::create_directory_symlink(environment.directory() + "/else", job);
+  is_refused("it is not a directory");
+  fs::remove(job);
+  fs::create_directory(job);
+  CHECK(dumps.write(snapshot_of(), recorder::Why::call, {}) == job + "/rank1.call.dump");
+  if (::chown(job.c_str(), 4321, -1) == 0 && ::geteuid() != 4321)
+    is_refused("it belongs to user 4321");
+}
+
+TEST_CASE("dump: a relative folder is that of the working directory of connect()") {
+  const Environment environment{};
+  const fs::path before = fs::current_path();
+  fs::current_path(environment.directory());
+  ::setenv("RONDO_DUMP", "here", 1);
+  const recorder::Dumps dumps(job_of());
+  ::unsetenv("RONDO_DUMP");
+  fs::current_path(before);
+  fs::create_directory(environment.directory() + "/here");
+  CHECK(dumps.write(snapshot_of(), recorder::Why::call, {}) ==
+        environment.directory() + "/here/00000000000000ab/rank1.call.dump");
 }
 
 TEST_CASE("dump: a long wait is written once for a communicator") {
