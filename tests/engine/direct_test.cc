@@ -353,23 +353,32 @@ TEST_CASE("a direct call on windows ends when everybody has read this rank's inp
     return call;
   };
   const schedules::Call calls[] = {gather(0), gather(1)};
-  Work before1(cluster[1].start(
-      make_call(Collective::barrier, schedules::Algorithm::direct, none, none, 0)));
+  const auto barrier = [&](int rank) {
+    return Work(cluster[rank].start(
+        make_call(Collective::barrier, schedules::Algorithm::direct, none, none, 0)));
+  };
+  Work before1 = barrier(1);
   before1.on_done([&](std::error_code) {
     held.set_value();
     go.get_future().wait();
   });
   Work mine1(cluster[1].start(calls[1]));
-  Work before0(cluster[0].start(
-      make_call(Collective::barrier, schedules::Algorithm::direct, none, none, 0)));
+  Work before0 = barrier(0);
   held.get_future().wait();
   Work mine0(cluster[0].start(calls[0]));
   const bool early = mine0.wait_for(std::chrono::milliseconds{50});
+  Work behind0 = barrier(0);
+  const std::vector<operation::Record> seen = cluster[0].snapshot().records;
   go.set_value();
+  Work behind1 = barrier(1);
+  CHECK(seen.at(0).state == operation::RecordState::ranks);
+  CHECK(seen.at(1).state == operation::RecordState::moving);
   CHECK_FALSE(early);
   CHECK_NOTHROW(mine0.wait());
   CHECK_NOTHROW(mine1.wait());
   CHECK_NOTHROW(before0.wait());
+  CHECK_NOTHROW(behind0.wait());
+  CHECK_NOTHROW(behind1.wait());
 }
 
 // DirectLane keeps the hash and the details of one call for the next.
