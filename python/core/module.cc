@@ -101,7 +101,8 @@ py::tuple statistics(Session& session) {
                         waited(WaitCause::gpu), waited(WaitCause::messages), late_ranks);
 }
 
-std::string dump(Session& session, const std::string& path) {
+// Paths may have bytes that are not UTF-8.
+py::bytes dump(Session& session, const std::string& path) {
   return ask(session, [&](auto& c) { return c.dump(path); });
 }
 

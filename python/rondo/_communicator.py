@@ -97,12 +97,12 @@ class Communicator:
         """
         self._core.abort(text)
 
-    def dump(self, path: str | os.PathLike[str] | None = None) -> str:
+    def dump(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None = None) -> str:
         """Writes what this rank knows of its operations to a file, for `rondo trace`; returns its path.
 
         None: in the folder of dumps (RONDO_DUMP). Thread-safe, also after a failure.
         """
-        return self._core.dump("" if path is None else os.fspath(path))
+        return os.fsdecode(self._core.dump(b"" if path is None else os.fsencode(path)))
 
     # ---- collectives ----
 

@@ -244,13 +244,15 @@ def dumps(c):
     folder = pathlib.Path(os.environ["RONDO_TEST_FOLDER"])
     own = folder / f"own{c.rank}"
     assert c.dump(own) == str(own) and c.dump(str(own)) == str(own)
+    odd = os.fsencode(folder) + b"/\xff%d" % c.rank  # not UTF-8
+    assert c.dump(odd) == os.fsdecode(odd) == c.dump(os.fsdecode(odd)) and os.path.exists(odd)
     c.barrier()
     usual = pathlib.Path(c.dump())
     assert usual.parent.parent == folder and usual.name == f"rank{c.rank}.call.dump", usual
     for file in own, usual:
         assert file.read_text().startswith("rondo dump 1\n") and "name=barrier" in usual.read_text()
     try:
-        c.dump(folder / "missing" / "file")
+        c.dump(os.fsencode(folder) + b"/missing/file\xff")
     except rondo.SystemFailureError as error:
         assert "missing/file" in str(error)
     else:
