@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "tools/shared/text.h"
-#include "tools/trace/exports.h"
+#include "tools/trace/findings.h"
 
 using namespace rondo::tools;
 
@@ -31,16 +31,15 @@ void read(const std::string& text) {
     if (dumps.front().rank > 0) std::swap(dumps.front(), dumps.back());
     if (dumps.front().rank == dumps.back().rank || dumps.back().written.rank("size") > 1000) return;
     TraceFindings findings;
+    set_clocks(dumps, findings);
     find_verdict(dumps, findings);
     find_differences(dumps, findings);
     find_lone_messages(dumps, findings);
     find_file_problems(dumps, findings);
     find_standing(dumps, findings);
     find_late(dumps, findings);
-    const auto shifts = shifts_of_clocks(dumps, findings);
     std::vector<std::string> left_out;
-    if (trace_events(dumps, shifts).empty() ||
-        pickle(torch_trace(dumps, 0, shifts.front(), left_out)).empty())
+    if (trace_events(dumps).empty() || pickle(torch_trace(dumps, dumps.front(), left_out)).empty())
       std::abort();
   } catch (const UsageError&) {
     return;  // not a dump

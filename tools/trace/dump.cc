@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <initializer_list>
+#include <ctime>
 
 #include "base/text.h"
 #include "tools/shared/lists.h"
@@ -18,33 +16,11 @@ namespace {
 constexpr std::string_view dump_begin = "rondo dump 1\n";
 // They bound what an invalid file can cost.
 constexpr std::size_t most_dump_lines = 1 << 16, most_dump_fields = 64;
-constexpr std::int64_t most_rank = 1'000'000, most_dump_number = std::int64_t{1} << 62;
+constexpr int most_dump_rank = 1'000'000;
+constexpr std::int64_t most_dump_number = std::int64_t{1} << 62;
 constexpr double most_dump_seconds = 1e9;
-
-constexpr std::array<std::string_view, 9> time_fields{"at",     "called", "sent",   "ended", "late",
-                                                      "waited", "heard",  "copied", "stored"};
-constexpr std::array<std::string_view, 6> rank_fields{"rank",    "size", "root",
-                                                      "seen_by", "last", "peer"};
-constexpr std::array<std::string_view, 6> number_fields{"number",  "count",    "bytes",
-                                                        "started", "finished", "clock"};
-
-bool is_rank_of_dump(std::string_view text) {
-  const auto rank = base::parse_whole<std::int64_t>(text);
-  return rank && *rank >= -1 && *rank <= most_rank;
-}
-
-bool is_valid_field(std::string_view name, std::string_view value) {
-  if (contains(rank_fields, name)) return is_rank_of_dump(value);
-  if (name == "culprits" || name == "waits_for")
-    return std::ranges::all_of(base::split(value, ','), is_rank_of_dump);
-  if (contains(time_fields, name)) {
-    const auto time = base::parse_whole<double>(value);
-    return time && std::abs(*time) <= most_dump_seconds;  // not a NaN
-  }
-  if (!contains(number_fields, name)) return true;
-  const auto number = base::parse_whole<std::int64_t>(value);
-  return number && *number >= 0 && *number <= most_dump_number;
-}
+constexpr std::int64_t most_dump_time =
+    4'000'000'000'000'000;  // in 2096; its nanoseconds fit in 64 bits
 
 // The length of the value with which the text begins; 0 if it is invalid.
 std::size_t value_length(std::string_view text) {
@@ -60,31 +36,24 @@ std::size_t value_length(std::string_view text) {
   return 0;
 }
 
-bool has_all(const DumpLine& line, std::initializer_list<std::string_view> names) {
-  return std::ranges::all_of(names, [&](std::string_view name) { return line.has(name); });
+int rank_of(std::string_view text) {
+  const auto rank = base::parse_whole<int>(text);
+  return rank && *rank >= 0 && *rank <= most_dump_rank ? *rank : -1;
 }
 
-std::optional<std::int64_t> parse_utc(std::string_view text) {
-  if (text.size() != 27) return {};
-  std::array<unsigned, 7> parts{};
-  for (std::size_t i = 0, at = 0; i < parts.size(); ++i) {
-    const std::size_t length = i == 0 ? 4 : i == 6 ? 6 : 2;
-    const auto part = base::parse_whole<unsigned>(text.substr(at, length));
-    if (!part || text[at + length] != "--T::.Z"[i]) return {};
-    parts[i] = *part;
-    at += length + 1;
-  }
-  using namespace std::chrono;
-  const year_month_day date{year(static_cast<int>(parts[0])), month(parts[1]), day(parts[2])};
-  if (!date.ok()) return {};
-  const auto time = sys_days(date).time_since_epoch() + hours(parts[3]) + minutes(parts[4]) +
-                    seconds(parts[5]) + microseconds(parts[6]);
-  return microseconds(time).count();
+std::optional<std::int64_t> parse_utc(const std::string& text) {
+  std::tm parts{};
+  const char* const rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S.", &parts);
+  const std::int64_t second = ::timegm(&parts);
+  if (rest == nullptr || second < 0 || second > most_dump_time / 1'000'000) return {};
+  const auto part = base::parse_whole<unsigned>(std::string_view(rest).substr(0, 6));
+  const std::int64_t time = second * 1'000'000 + part.value_or(0);
+  return text == base::format_utc(time) ? std::optional(time) : std::nullopt;
 }
 
 bool take_written(DumpLine line, Dump& dump) {
-  const auto time = parse_utc(line.raw("time"));
-  if (!time || !has_all(line, {"job", "clock", "clock_id"}) || line.rank("rank") < 0 ||
+  const auto time = parse_utc(line.text("time"));
+  if (!time || line.number("clock", -1) < 0 || line.rank("rank") < 0 ||
       line.rank("size") <= line.rank("rank"))
     return false;
   dump.time = *time;
@@ -98,9 +67,9 @@ bool take_of_lane(DumpLine line, Dump& dump) {
   if (found == dump_lanes.end()) return false;
   DumpLane& lane = dump.lanes[static_cast<std::size_t>(found - dump_lanes.begin())];
   if (line.word() == "lane") return lane.line = std::move(line), true;
-  if (!has_all(line, {"number", "name", "state"})) return false;
   const std::int64_t number = line.number("number");
-  return lane.calls.emplace(number, DumpCall{std::move(line)}).second;
+  return number > 0 && line.has("name") && line.has("state") &&
+         lane.calls.emplace(number, DumpCall{std::move(line)}).second;
 }
 
 bool take_line(DumpLine line, Dump& dump) {
@@ -129,7 +98,7 @@ DumpLine::DumpLine(std::string_view text) {
     const std::string_view name = text.substr(1, equals - 1);
     text.remove_prefix(equals + 1);
     const std::string_view value = text.substr(0, value_length(text));
-    if (value.empty() || !is_valid_field(name, value)) return;
+    if (value.empty()) return;
     text.remove_prefix(value.size());
     if (value != R"("")") fields_.emplace_back(name, value);
   }
@@ -143,7 +112,7 @@ std::string_view DumpLine::raw(std::string_view name) const {
 }
 
 std::string DumpLine::text(std::string_view name) const {
-  std::string_view value = raw(name);
+  const std::string_view value = raw(name);
   if (!value.starts_with('"')) return base::printable(std::string(value));
   std::string text;
   for (std::size_t i = 1; i + 1 < value.size(); ++i) text += value[value[i] == '\\' ? ++i : i];
@@ -151,17 +120,23 @@ std::string DumpLine::text(std::string_view name) const {
 }
 
 std::int64_t DumpLine::number(std::string_view name, std::int64_t otherwise) const {
-  return base::parse_whole<std::int64_t>(raw(name)).value_or(otherwise);
+  const auto number = base::parse_whole<std::int64_t>(raw(name));
+  return number && *number >= 0 && *number <= most_dump_number ? *number : otherwise;
+}
+
+int DumpLine::rank(std::string_view name) const {
+  return rank_of(raw(name));
 }
 
 std::optional<double> DumpLine::seconds(std::string_view name) const {
-  return base::parse_whole<double>(raw(name));
+  const auto time = base::parse_whole<double>(raw(name));
+  return time && std::abs(*time) <= most_dump_seconds ? time : std::nullopt;  // nor a NaN
 }
 
 std::vector<int> DumpLine::ranks(std::string_view name) const {
   std::vector<int> ranks;
   for (const std::string_view part : base::split(raw(name), ','))
-    ranks.push_back(base::parse_whole<int>(part).value_or(-1));
+    if (const int rank = rank_of(part); rank >= 0) ranks.push_back(rank);
   return ranks;
 }
 
@@ -186,17 +161,6 @@ Dump parse_dump(const std::string& path, std::string text) {
   }
   check(dump.written.has("rank"), "has no valid line `written`; it was cut or changed");
   return dump;
-}
-
-std::string format_utc(std::int64_t microseconds) {
-  using namespace std::chrono;
-  const sys_time<std::chrono::microseconds> time{std::chrono::microseconds(microseconds)};
-  const year_month_day date(floor<days>(time));
-  const hh_mm_ss clock(time - floor<days>(time));
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", static_cast<int>(date.year()),
-                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                     clock.hours().count(), clock.minutes().count(), clock.seconds().count(),
-                     clock.subseconds().count());
 }
 
 std::string describe(const DumpCall& call, const std::vector<std::string_view>& differing) {

@@ -3,7 +3,9 @@
 // A dump of the recorder: the calls of one rank. docs/recorder.md has the grammar.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,22 +20,17 @@ namespace rondo::tools {
 inline constexpr std::size_t most_dump_bytes = std::size_t{16} << 20;  // the recorder writes 4 MiB
 inline constexpr std::array<std::string_view, 3> dump_lanes{"bulk", "urgent", "messages"};
 inline constexpr std::size_t messages_lane = 2;
-// The fields in which the calls of all ranks agree.
-inline constexpr std::array<std::string_view, 9> signature_names{
-    "name", "type", "count", "op", "root", "scale", "algorithm", "plan", "device"};
 
-// A word and its fields. It refers to the text of its dump.
+// A word and its fields. It refers to the text of its dump. A value that is invalid is not known.
 class DumpLine {
  public:
-  // An invalid line, also one with a number or a rank that is none, has no word.
-  explicit DumpLine(std::string_view text = {});
+  explicit DumpLine(std::string_view text = {});  // an invalid line has no word
   std::string_view word() const noexcept { return word_; }
   bool has(std::string_view name) const { return !raw(name).empty(); }
   std::string_view raw(std::string_view name) const;  // empty: not known. Quoted as in the file.
   std::string text(std::string_view name) const;      // fit for a terminal
-  // Whole numbers and ranks.
-  std::int64_t number(std::string_view name, std::int64_t otherwise = 0) const;
-  int rank(std::string_view name) const { return static_cast<int>(number(name, -1)); }
+  std::int64_t number(std::string_view name, std::int64_t otherwise = 0) const;  // not below 0
+  int rank(std::string_view name) const;                                         // or -1
   std::optional<double> seconds(std::string_view name) const;
   std::vector<int> ranks(std::string_view name) const;
 
@@ -66,6 +63,7 @@ struct Dump {
   DumpLine written, verdict;
   int rank = 0;
   std::int64_t time = 0;  // when it was written: microseconds since 1970
+  double shift = 0;       // turns times into those of the job's first dump
   std::vector<DumpLine> heard, peers, members;
   std::array<DumpLane, dump_lanes.size()> lanes;
   bool whole = false;  // false: the file is cut
@@ -76,8 +74,6 @@ struct Dump {
 // the path when the text is not a dump.
 Dump parse_dump(const std::string& path, std::string text);
 
-// "2026-11-30T22:36:14.123456Z"
-std::string format_utc(std::int64_t microseconds);
 // "all_reduce (64 MiB f32 sum)", with those fields in which calls differ.
 std::string describe(const DumpCall& call, const std::vector<std::string_view>& differing = {});
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
-#include "base/file_descriptor.h"
 #include "base/text.h"
 #include "tools/shared/text.h"
 #include "tools/trace/findings.h"
@@ -27,17 +26,16 @@ constexpr std::size_t most_hosts_told = 8;
 }
 
 Dump read_dump(const std::string& path) {
-  // A pipe would block.
-  const base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) refuse_dump(path, "cannot be opened: " + base::describe_errno(errno));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    refuse_dump(path, "not a file");
-  std::string text(
-      std::min<std::size_t>(static_cast<std::size_t>(status.st_size), most_dump_bytes + 1), ' ');
-  const ssize_t count = ::read(file.get(), text.data(), text.size());
-  if (count < 0) refuse_dump(path, "cannot be read: " + base::describe_errno(errno));
-  text.resize(static_cast<std::size_t>(count));
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) && !error) refuse_dump(path, "not a file");
+  const auto size = error ? 0 : fs::file_size(path, error);
+  std::string text(std::min<std::uintmax_t>(size, most_dump_bytes + 1), ' ');
+  std::ifstream file;
+  if (!error) file.open(path, std::ios::binary);
+  if (!file.is_open())
+    refuse_dump(path, "cannot be read: " + base::describe_errno(error ? error.value() : errno));
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
   return parse_dump(path, std::move(text));
 }
 
@@ -55,10 +53,10 @@ std::string default_folder() {
 // The files NAME.dump, or the folders.
 Paths list_folder(const std::string& folder, bool folders) {
   Paths paths;
-  std::error_code error;
+  std::error_code error, ignored;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (folders ? entry->is_directory() : entry->path().extension() == ".dump")
+    if (folders ? entry->is_directory(ignored) : entry->path().extension() == ".dump")
       paths.push_back(entry->path().string());
   if (error) refuse_dump(folder, "cannot be read: " + base::describe_errno(error.value()));
   std::ranges::sort(paths);
@@ -84,49 +82,63 @@ Paths find_dumps(const std::string& folder) {
   return paths;
 }
 
-void check_job(const Dump& dump, const Dump& other) {
-  for (const char* name : {"job", "size", "group"})
-    if (dump.written.raw(name) != other.written.raw(name))
-      throw UsageError(base::printable(fmt::format(
-          "files of two jobs: {} has the {} {}, and {} has {}; name those of one job", dump.path,
-          name, dump.written.text(name), other.path, other.written.text(name))));
+// Name, group and size.
+std::string name_of_job(const Dump& dump) {
+  const DumpLine& line = dump.written;
+  return fmt::format("{}{} ({} ranks)", line.text("job"),
+                     line.has("group") ? " " + line.text("group") : "", line.rank("size"));
 }
 
-bool is_better(const Dump& dump, const Dump& other) {
-  const auto worth = [](const Dump& each) {
-    return std::pair(each.written.raw("why") == "failure", each.time);
-  };
-  return worth(dump) > worth(other);
+// Of two dumps of a rank, the one that is worth more is read.
+std::pair<bool, std::int64_t> worth(const Dump& dump) {
+  return {dump.written.raw("why") == "failure", dump.time};
 }
 
 }  // namespace
 
 Dumps read_dumps(Paths paths, TraceFindings& findings) {
-  std::map<int, Dump> by_rank;
-  const auto add = [&](const std::string& path) {
-    Dump dump = read_dump(path);
-    if (!by_rank.empty()) check_job(by_rank.begin()->second, dump);
-    const auto [place, is_new] = by_rank.try_emplace(dump.rank);
-    if (is_new || is_better(dump, place->second)) place->second = std::move(dump);
+  const auto leave_out = [&](const std::string& why) {
+    findings.push_back({"left_out", {}, "left out: " + why});
   };
   if (paths.empty()) paths.push_back(default_folder());
-  for (const std::string& path : paths) {
-    if (!fs::is_directory(path)) {
-      add(path);
+  Dumps all;  // files that were named, then others
+  std::error_code error;
+  const auto folders = std::ranges::stable_partition(
+      paths, [&](const std::string& path) { return !fs::is_directory(path, error); });
+  for (auto path = paths.begin(); path != folders.begin(); ++path) all.push_back(read_dump(*path));
+  const auto named = static_cast<std::ptrdiff_t>(all.size());
+  for (const std::string& folder : folders)
+    for (const std::string& file : find_dumps(folder)) try {
+        all.push_back(read_dump(file));
+      } catch (const UsageError& refused) {
+        leave_out(refused.what());
+      }
+  if (all.empty()) throw UsageError(findings.front().text);
+  // Files of older jobs may lie in a folder.
+  const Dump& newest =
+      *std::max_element(all.begin(), named > 0 ? all.begin() + named : all.end(),
+                        [](const Dump& one, const Dump& other) { return one.time < other.time; });
+  std::map<int, Dump*> by_rank;
+  for (Dump& dump : all) {
+    if (name_of_job(dump) == name_of_job(newest)) {
+      const auto [place, is_new] = by_rank.try_emplace(dump.rank, &dump);
+      if (!is_new && worth(dump) > worth(*place->second)) place->second = &dump;
       continue;
     }
-    for (const std::string& file : find_dumps(path)) {
-      try {
-        add(file);
-      } catch (const UsageError& refused) {
-        findings.push_back({"left_out", {}, fmt::format("left out: {}", refused.what())});
-      }
-    }
+    const std::string why =
+        base::printable(fmt::format("{} is of job {}, and {} of {}", dump.path, name_of_job(dump),
+                                    newest.path, name_of_job(newest)));
+    if (&dump - all.data() < named) throw UsageError("files of two jobs: " + why);
+    leave_out(why);
   }
-  if (by_rank.empty()) throw UsageError(findings.front().text);
   Dumps dumps;
-  for (auto& each : by_rank) dumps.push_back(std::move(each.second));
+  for (const auto& [rank, dump] : by_rank) dumps.push_back(std::move(*dump));
   return dumps;
+}
+
+const Dump* find_dump(const Dumps& dumps, int rank) {
+  const auto found = std::ranges::lower_bound(dumps, rank, {}, &Dump::rank);
+  return found != dumps.end() && found->rank == rank ? &*found : nullptr;
 }
 
 void find_file_problems(const Dumps& dumps, TraceFindings& findings) {
@@ -141,7 +153,7 @@ void find_file_problems(const Dumps& dumps, TraceFindings& findings) {
   }
   std::map<std::string, std::vector<int>> by_host;
   for (int rank = 0; rank < dumps.front().written.rank("size"); ++rank) {
-    if (std::ranges::binary_search(dumps, rank, {}, &Dump::rank)) continue;
+    if (find_dump(dumps, rank) != nullptr) continue;
     missing.push_back(rank);
     if (hosts.contains(rank)) by_host[hosts[rank]].push_back(rank);
   }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tools/trace/exports.h"
+#include "tools/trace/findings.h"
 
 namespace rondo::tools {
 namespace {
@@ -28,7 +28,8 @@ void name_track(const char* kind, const Dump& dump, std::size_t track, const std
                     {"args", {{"name", name}}}});
 }
 
-void add_lane(const Dump& dump, std::size_t lane, double shift, Json& events) {
+// start: when the trace begins.
+void add_lane(const Dump& dump, std::size_t lane, double start, Json& events) {
   std::vector<const DumpCall*> calls;
   for (const auto& each : dump.lanes[lane].calls)
     if (each.second.has("called") || each.second.has("ended")) calls.push_back(&each.second);
@@ -47,7 +48,7 @@ void add_lane(const Dump& dump, std::size_t lane, double shift, Json& events) {
                {"ph", whole ? "X" : "i"},
                {"pid", dump.rank + 1},
                {"tid", (lane + 1) * most_tracks + track},
-               {"ts", rounded((begin + shift) * 1e6, 1e3)},
+               {"ts", rounded((begin + dump.shift - start) * 1e6, 1e3)},
                {"args", arguments_of(*call)}};
     if (whole)
       event["dur"] = rounded((end - begin) * 1e6, 1e3);
@@ -63,18 +64,18 @@ void add_lane(const Dump& dump, std::size_t lane, double shift, Json& events) {
 
 }  // namespace
 
-std::string trace_events(const Dumps& dumps, const std::vector<double>& shifts) {
+std::string trace_events(const Dumps& dumps) {
   double start = 0;
-  for (std::size_t i = 0; i < dumps.size(); ++i)
-    for (const DumpLane& lane : dumps[i].lanes)
-      for (const auto& each : lane.calls) start = std::min(start, each.second.begin() + shifts[i]);
+  for (const Dump& dump : dumps)
+    for (const DumpLane& lane : dump.lanes)
+      for (const auto& [number, call] : lane.calls)
+        start = std::min(start, call.begin() + dump.shift);
   Json events = Json::array();
-  for (std::size_t i = 0; i < dumps.size(); ++i) {
-    const Dump& dump = dumps[i];
+  for (const Dump& dump : dumps) {
     name_track("process_name", dump, 0,
                fmt::format("rank {} {}", dump.rank, dump.written.text("host")), events);
     for (std::size_t lane = 0; lane < dump_lanes.size(); ++lane)
-      add_lane(dump, lane, shifts[i] - start, events);
+      add_lane(dump, lane, start, events);
   }
   return write_line({{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}) + "\n";
 }

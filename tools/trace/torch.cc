@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "base/traits.h"
 #include "tools/shared/lists.h"
-#include "tools/trace/exports.h"
+#include "tools/trace/findings.h"
 
 namespace rondo::tools {
 namespace {
@@ -43,8 +43,8 @@ bool has_all_messages(const Dump& dump) {
 
 class TorchTrace {
  public:
-  TorchTrace(const Dumps& dumps, const Dump& dump, double shift, std::vector<std::string>& left_out)
-      : dumps_(dumps), dump_(dump), shift_(shift), left_out_(left_out) {
+  TorchTrace(const Dumps& dumps, const Dump& dump, std::vector<std::string>& left_out)
+      : dumps_(dumps), dump_(dump), left_out_(left_out) {
     for (std::size_t lane = 0; lane < messages_lane; ++lane) add_lane(lane);
     for (const auto& each : dump.lanes[messages_lane].calls)
       if (!add_message(each.second)) add_once(left_out_, each.second.text("name"));
@@ -115,15 +115,15 @@ class TorchTrace {
 
   void add_entry(const DumpCall& call, const std::string& group, const std::string& name,
                  std::size_t blocks_in, std::size_t blocks_out, std::int64_t number, bool message) {
-    const auto count = static_cast<std::uint64_t>(call.number("count"));
-    const auto sizes = [&](std::size_t blocks) {
-      return Json::array({Json::array({count * blocks})});
+    const auto sizes = [&](std::size_t blocks) {  // for a false count the product may overflow
+      return Json::array(
+          {Json::array({static_cast<std::uint64_t>(call.number("count")) * blocks})});
     };
     const Json types = Json::array({translate(torch_types, call.text("type"))});
     const auto ended = call.done() ? call.seconds("ended") : std::nullopt;
     entries_.emplace_back(call.begin(),
                           Json{{"process_group", Json::array({group, "rondo"})},
-                               {"profiling_name", "rondo:" + name},
+                               {"profiling_name", "c10d:" + name},
                                {"collective_seq_id", number},
                                {"p2p_seq_id", message ? number : 0},
                                {"is_p2p", message},
@@ -144,13 +144,12 @@ class TorchTrace {
   // Since 1970, by the wall clock of the first dump.
   Json nanoseconds(const std::optional<double>& time) const {
     return time ? Json(dumps_.front().time * 1000 +
-                       static_cast<std::int64_t>((*time + shift_) * 1e9))
+                       static_cast<std::int64_t>((*time + dump_.shift) * 1e9))
                 : Json();
   }
 
   const Dumps& dumps_;
   const Dump& dump_;
-  const double shift_;
   std::vector<std::string>& left_out_;
   Json groups_ = Json::object();
   std::map<std::string, std::int64_t> messages_;  // of a group, so far
@@ -189,9 +188,8 @@ void add_pickle(const Json& value, std::string& text) {
 
 }  // namespace
 
-Json torch_trace(const Dumps& dumps, std::size_t i, double shift,
-                 std::vector<std::string>& left_out) {
-  return TorchTrace(dumps, dumps[i], shift, left_out).take();
+Json torch_trace(const Dumps& dumps, const Dump& dump, std::vector<std::string>& left_out) {
+  return TorchTrace(dumps, dump, left_out).take();
 }
 
 std::string pickle(const Json& value) {

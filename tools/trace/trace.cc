@@ -13,7 +13,7 @@
 #include "tools/shared/exit_status.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
-#include "tools/trace/exports.h"
+#include "tools/trace/findings.h"
 
 namespace rondo::tools {
 namespace {
@@ -39,7 +39,7 @@ void print_job(const Dumps& dumps) {
   print("job {}{}, {} ranks over {}, rondo {}\ndumps: {}; written at {}, within {}\n",
         head.text("job"), head.has("group") ? ", group " + head.text("group") : "",
         head.rank("size"), head.text("transport"), head.text("version"), join(files),
-        format_utc(first->time),
+        base::format_utc(first->time),
         format_seconds(static_cast<double>(last->time - first->time) * 1e-6));
 }
 
@@ -63,7 +63,7 @@ std::string json_of(const Dumps& dumps, const std::vector<TraceSection>& section
     document["files"].push_back({{"rank", dump.rank},
                                  {"path", dump.path},
                                  {"why", dump.written.text("why")},
-                                 {"time", format_utc(dump.time)},
+                                 {"time", base::format_utc(dump.time)},
                                  {"whole", dump.whole}});
   for (const TraceSection& section : sections) {
     Json& list = document[section.name] = Json::array();
@@ -76,11 +76,11 @@ std::string json_of(const Dumps& dumps, const std::vector<TraceSection>& section
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-void write_torch(const Dumps& dumps, const std::vector<double>& shifts, const std::string& prefix) {
+void write_torch(const Dumps& dumps, const std::string& prefix) {
   std::vector<std::string> left_out;
-  for (std::size_t i = 0; i < dumps.size(); ++i)
-    write_report("--torch", prefix + std::to_string(dumps[i].rank),
-                 pickle(torch_trace(dumps, i, shifts[i], left_out)));
+  for (const Dump& dump : dumps)
+    write_report("--torch", prefix + std::to_string(dump.rank),
+                 pickle(torch_trace(dumps, dump, left_out)));
   if (!left_out.empty())
     say("rondo trace: --torch leaves out what torchfrtrace cannot pair: {}\n", join(left_out));
 }
@@ -90,14 +90,16 @@ void run_trace(const TraceFlags& flags) {
       {"verdict", "Verdict"},     {"calls", "Calls that differ"},
       {"file_problems", "Files"}, {"standing", "Where the ranks stand"},
       {"late", "Who is late"},    {"clocks", "Clocks"}};
-  const Dumps dumps = read_dumps(flags.paths, sections[2].findings);
+  if (!flags.json.empty() && !flags.perfetto.empty() && is_one_file(flags.json, flags.perfetto))
+    throw UsageError("--json and --perfetto name one file; name two");
+  Dumps dumps = read_dumps(flags.paths, sections[2].findings);
+  set_clocks(dumps, sections[5].findings);
   find_verdict(dumps, sections[0].findings);
   find_differences(dumps, sections[1].findings);
   find_lone_messages(dumps, sections[1].findings);
   find_file_problems(dumps, sections[2].findings);
   find_standing(dumps, sections[3].findings);
   find_late(dumps, sections[4].findings);
-  const std::vector<double> shifts = shifts_of_clocks(dumps, sections[5].findings);
   if (!is_standard_output(flags.json) && !is_standard_output(flags.perfetto)) {
     print_job(dumps);
     if (sections[0].findings.empty() && sections[1].findings.empty())
@@ -105,9 +107,8 @@ void run_trace(const TraceFlags& flags) {
     print_sections(sections);
   }
   if (!flags.json.empty()) write_report("--json", flags.json, json_of(dumps, sections));
-  if (!flags.perfetto.empty())
-    write_report("--perfetto", flags.perfetto, trace_events(dumps, shifts));
-  if (!flags.torch.empty()) write_torch(dumps, shifts, flags.torch);
+  if (!flags.perfetto.empty()) write_report("--perfetto", flags.perfetto, trace_events(dumps));
+  if (!flags.torch.empty()) write_torch(dumps, flags.torch);
 }
 
 }  // namespace
