@@ -13,26 +13,18 @@
 namespace rondo::tools {
 namespace {
 
-using Names = std::array<std::pair<std::string_view, std::string_view>, 10>;
-constexpr Names torch_types{{{"f64", "Double"},
-                             {"f32", "Float"},
-                             {"f16", "Half"},
-                             {"bf16", "BFloat16"},
-                             {"i64", "Long"},
-                             {"i32", "Int"},
-                             {"i16", "Short"},
-                             {"i8", "Char"},
-                             {"u8", "Byte"},
-                             {"u16", "UInt16"}}};
-// Other names are the same. torchfrtrace ends with an AssertionError at a name that it does not
-// know.
-constexpr Names torch_operations{{{"all_gather", "_all_gather_base"},
-                                  {"reduce_scatter", "_reduce_scatter_base"},
-                                  {"all_to_all", "all_to_all_single"}}};
-
-std::string translate(const Names& names, const std::string& name) {
-  const auto found = std::ranges::find(names, name, [](const auto& each) { return each.first; });
-  return found == names.end() ? name : std::string(found->second);
+// torchfrtrace ends with an AssertionError at a name that it does not know.
+std::string torch_name(Collective operation) {
+  switch (operation) {
+    case Collective::all_gather:
+      return "_all_gather_base";
+    case Collective::reduce_scatter:
+      return "_reduce_scatter_base";
+    case Collective::all_to_all:
+      return "all_to_all_single";
+    default:
+      return std::string(base::traits_of(operation).name);
+  }
 }
 
 // Without the oldest messages, whose number is 1, it is not known which of two ranks pair.
@@ -43,15 +35,54 @@ bool has_all_messages(const Dump& dump) {
 
 class TorchTrace {
  public:
-  TorchTrace(const Dumps& dumps, const Dump& dump, std::vector<std::string>& left_out)
-      : dumps_(dumps), dump_(dump), left_out_(left_out) {
-    for (std::size_t lane = 0; lane < messages_lane; ++lane) add_lane(lane);
-    for (const auto& each : dump.lanes[messages_lane].calls)
-      if (!add_message(each.second)) add_once(left_out_, each.second.text("name"));
-    std::ranges::stable_sort(entries_, {}, [](const auto& entry) { return entry.first; });
+  TorchTrace(const Dumps& dumps, const Dump& dump) : dumps_(dumps), dump_(dump) {}
+
+  void add_lane(std::size_t lane, std::vector<std::string>& left_out) {
+    std::vector<int> ranks(static_cast<std::size_t>(dump_.written.rank("size")));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const std::string group(dump_lanes[lane]);
+    add_group(group, ranks);
+    std::int64_t first = 0;
+    for (const Dump& dump : dumps_)
+      if (const auto& calls = dump.lanes[lane].calls; !calls.empty())
+        first = std::max(first, calls.begin()->first);
+    const auto& calls = dump_.lanes[lane].calls;
+    for (auto each = calls.lower_bound(first); each != calls.end(); ++each) {
+      const auto& [number, call] = *each;
+      const auto operation = parse_collective(call.text("name"));
+      if (!operation || base::traits_of(*operation).messages) {
+        add_once(left_out, call.text("name"));
+        continue;
+      }
+      const base::Traits& traits = base::traits_of(*operation);
+      const std::size_t blocks = traits.counts_one_block() ? ranks.size() : 1;
+      add_entry(call, group, torch_name(*operation), number, false, traits.scatters() ? blocks : 1,
+                traits.gathers() ? blocks : 1);
+    }
+  }
+
+  // Returns whether it can be paired. The messages of one sender, receiver and key are a group,
+  // whose ranks are 0 and 1 in it.
+  bool add_message(const DumpCall& call) {
+    const bool sends = call.raw("name") == "send";
+    const int peer = call.rank("peer"), from = sends ? dump_.rank : peer,
+              to = sends ? peer : dump_.rank;
+    const Dump* const other = find_dump(dumps_, peer);
+    if ((!sends && call.raw("name") != "receive") || from == to || other == nullptr ||
+        !has_all_messages(*other) || !has_all_messages(dump_))
+      return false;
+    const std::string group = fmt::format("{}->{} key {}", from, to, call.text("key"));
+    add_group(group, {std::min(from, to), std::max(from, to)});
+    const int source = from < to ? 0 : 1;
+    add_entry(call, group,
+              sends ? fmt::format("send {}->{}", source, 1 - source)
+                    : fmt::format("recv {}<-{}", 1 - source, source),
+              ++messages_[group], true);
+    return true;
   }
 
   Json take() {
+    std::ranges::stable_sort(entries_, {}, [](const auto& entry) { return entry.first; });
     Json entries = Json::array();
     for (auto& [time, entry] : entries_) {
       entry["record_id"] = entries.size();
@@ -70,56 +101,17 @@ class TorchTrace {
         {"name", name}, {"desc", "rondo"}, {"ranks", fmt::format("[{}]", base::join(ranks, ", "))}};
   }
 
-  void add_lane(std::size_t lane) {
-    std::vector<int> ranks(static_cast<std::size_t>(dump_.written.rank("size")));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    add_group(std::string(dump_lanes[lane]), ranks);
-    std::int64_t first = 0;
-    for (const Dump& dump : dumps_)
-      if (const auto& calls = dump.lanes[lane].calls; !calls.empty())
-        first = std::max(first, calls.begin()->first);
-    const auto& calls = dump_.lanes[lane].calls;
-    for (auto each = calls.lower_bound(first); each != calls.end(); ++each) {
-      const std::string name = each->second.text("name");
-      const auto operation = parse_collective(name);
-      if (!operation || base::traits_of(*operation).messages) {
-        add_once(left_out_, name);
-        continue;
-      }
-      const base::Traits& traits = base::traits_of(*operation);
-      const std::size_t blocks = traits.counts_one_block() ? ranks.size() : 1;
-      add_entry(each->second, std::string(dump_lanes[lane]), translate(torch_operations, name),
-                traits.scatters() ? blocks : 1, traits.gathers() ? blocks : 1, each->first, false);
-    }
-  }
-
-  // Returns whether it can be paired. The messages of one sender, receiver and key are a group,
-  // whose ranks are 0 and 1 in it.
-  bool add_message(const DumpCall& call) {
-    const bool sends = call.raw("name") == "send";
-    const int peer = call.rank("peer"), from = sends ? dump_.rank : peer,
-              to = sends ? peer : dump_.rank;
-    const auto other = std::ranges::find(dumps_, peer, &Dump::rank);
-    if ((!sends && call.raw("name") != "receive") || from == to || other == dumps_.end() ||
-        !has_all_messages(*other) || !has_all_messages(dump_))
-      return false;
-    const std::string group = fmt::format("{}->{} key {}", from, to, call.text("key"));
-    add_group(group, {std::min(from, to), std::max(from, to)});
-    const int source = from < to ? 0 : 1;
-    add_entry(call, group,
-              sends ? fmt::format("send {}->{}", source, 1 - source)
-                    : fmt::format("recv {}<-{}", 1 - source, source),
-              1, 1, ++messages_[group], true);
-    return true;
-  }
-
   void add_entry(const DumpCall& call, const std::string& group, const std::string& name,
-                 std::size_t blocks_in, std::size_t blocks_out, std::int64_t number, bool message) {
+                 std::int64_t number, bool message, std::size_t blocks_in = 1,
+                 std::size_t blocks_out = 1) {
     const auto sizes = [&](std::size_t blocks) {  // for a false count the product may overflow
       return Json::array(
           {Json::array({static_cast<std::uint64_t>(call.number("count")) * blocks})});
     };
-    const Json types = Json::array({translate(torch_types, call.text("type"))});
+    const Json types = Json::array({call.text("type")});
+    const char* const state = call.done()        ? "completed"
+                              : call.has("sent") ? "started"
+                                                 : "scheduled";
     const auto ended = call.done() ? call.seconds("ended") : std::nullopt;
     entries_.emplace_back(call.begin(),
                           Json{{"process_group", Json::array({group, "rondo"})},
@@ -131,9 +123,7 @@ class TorchTrace {
                                {"output_sizes", sizes(blocks_out)},
                                {"input_dtypes", types},
                                {"output_dtypes", types},
-                               {"state", call.done()        ? "completed"
-                                         : call.has("sent") ? "started"
-                                                            : "scheduled"},
+                               {"state", state},
                                {"time_created_ns", nanoseconds(call.begin())},
                                {"time_discovered_started_ns", nanoseconds(call.seconds("sent"))},
                                {"time_discovered_completed_ns", nanoseconds(ended)},
@@ -142,15 +132,13 @@ class TorchTrace {
   }
 
   // Since 1970, by the wall clock of the first dump.
-  Json nanoseconds(const std::optional<double>& time) const {
-    return time ? Json(dumps_.front().time * 1000 +
-                       static_cast<std::int64_t>((*time + dump_.shift) * 1e9))
-                : Json();
+  Json nanoseconds(std::optional<double> time) const {
+    if (!time) return {};
+    return dumps_.front().time * 1000 + static_cast<std::int64_t>((*time + dump_.shift) * 1e9);
   }
 
   const Dumps& dumps_;
   const Dump& dump_;
-  std::vector<std::string>& left_out_;
   Json groups_ = Json::object();
   std::map<std::string, std::int64_t> messages_;  // of a group, so far
   std::vector<std::pair<double, Json>> entries_;
@@ -189,7 +177,11 @@ void add_pickle(const Json& value, std::string& text) {
 }  // namespace
 
 Json torch_trace(const Dumps& dumps, const Dump& dump, std::vector<std::string>& left_out) {
-  return TorchTrace(dumps, dump, left_out).take();
+  TorchTrace trace(dumps, dump);
+  for (std::size_t lane = 0; lane < messages_lane; ++lane) trace.add_lane(lane, left_out);
+  for (const auto& [number, call] : dump.lanes[messages_lane].calls)
+    if (!trace.add_message(call)) add_once(left_out, call.text("name"));
+  return trace.take();
 }
 
 std::string pickle(const Json& value) {
