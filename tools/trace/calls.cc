@@ -56,9 +56,8 @@ std::size_t count_shifted(const Calls& behind, const Calls& ahead, std::int64_t 
   for (auto call = behind.lower_bound(number); call != behind.end(); ++call) {
     const auto later = ahead.find(call->first + 1);
     if (later == ahead.end()) continue;
-    if (differ(call->second, later->second, signature_names) ||
-        differ(call->second, later->second, "tag"))
-      return 0;
+    const bool tags = differ(call->second, later->second, "tag");
+    if (tags || differ(call->second, later->second, signature_names)) return 0;
     ++compared;
   }
   return compared;

@@ -89,7 +89,7 @@ std::string name_of_job(const Dump& dump) {
                      line.has("group") ? " " + line.text("group") : "", line.rank("size"));
 }
 
-// Of two dumps of a rank, the one that is worth more is read.
+// A rank may have several dumps; the one that is worth most is read.
 std::pair<bool, std::int64_t> worth(const Dump& dump) {
   return {dump.written.raw("why") == "failure", dump.time};
 }

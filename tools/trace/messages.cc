@@ -42,7 +42,7 @@ class MessageEnds {
           raise(ends_, {true, -1, to, key}, end);
       }
   }
-  // Of those that may match it. Any message may be in a batch of the peer.
+  // The latest end of those that may match it. A batch of the peer may have any message.
   double of_partners(const MessageKind& kind) const {
     const auto& [sends, from, to, key] = kind;
     const double any = sends ? find(ends_, MessageKind(false, -1, to, key)) : never;
