@@ -178,7 +178,7 @@ CASES = {
         "rank 2 has not called #5 in bulk; the last call is #4, all_reduce (64 MiB f32 sum, \"layer 4\"), moving. ranks 0, 1 called it 2 s before",
         "rank 2 left out #3, all_reduce (64 MiB f32 sum, \"layer 2\"): from #3 on"], []),
     "tags tell nothing": (tags_differ, ["rank 2 has not called #5 in bulk"], ["left out", "called one more"]),
-    "other sizes": (lambda: sizes_differ(count=1024, bytes=4096), [
+    "other sizes": (lambda: sizes_differ(count=1024, bytes=4096, algorithm="star", plan="ffff"), [
         "#41 in bulk: ranks 0-2 called all_reduce (64 MiB f32 sum, count 16777216), rank 3 called all_reduce (4 KiB f32 sum, count 1024); "
         "they differ in count"], ["left out"]),
     "other operation on data": (lambda: sizes_differ(op="max"), ["rank 3 called all_reduce (64 MiB f32 max); they differ in op"], []),

@@ -20,8 +20,8 @@ using FieldNames = std::vector<std::string_view>;
 constexpr std::size_t most_parties = 8;
 
 // The fields in which the calls of all ranks agree.
-const FieldNames signature_names{"name",  "type",      "count", "op",    "root",
-                                 "scale", "algorithm", "plan",  "device"};
+const FieldNames signature_names{"name",  "type",   "count",     "op",  "root",
+                                 "scale", "device", "algorithm", "plan"};
 
 std::vector<int> numbers_of(const DumpList& dumps) {
   std::vector<int> ranks;
@@ -147,8 +147,10 @@ class Walk {
       if (std::ranges::any_of(
               parties, [&](const Party& each) { return differ(*most.call, *each.call, name); }))
         fields.push_back(name);
-    // Other fields say nothing more when the operations differ.
+    // Other fields say nothing more when the operations differ, nor do those that follow from them.
     if (fields.front() == "name") fields.clear();
+    while (fields.size() > 1 && (fields.back() == "plan" || fields.back() == "algorithm"))
+      fields.pop_back();
     std::vector<std::string> parts;
     DumpList others;
     for (const Party& party : parties) {
