@@ -37,7 +37,8 @@ std::string examine(const std::string& path, mode_t barred = 077) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return base::describe_errno(errno);
   if (!S_ISDIR(status.st_mode)) return "it is not a directory";
-  if (status.st_uid != ::geteuid()) return "it belongs to user " + std::to_string(status.st_uid);
+  if (barred != 0 && status.st_uid != ::geteuid())
+    return "it belongs to user " + std::to_string(status.st_uid);
   if ((status.st_mode & barred) != 0) return "others may enter it (mode 0700 is needed)";
   return {};
 }
