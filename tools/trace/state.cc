@@ -130,10 +130,8 @@ void find_standing(const Dumps& dumps, TraceFindings& findings) {
       if (!group.waits_for.empty())
         text += fmt::format(", {} {}", group.alike ? "waits for" : "waits for some of",
                             base::list_of_ranks(group.waits_for));
-      if (group.most > group.least)
-        text += fmt::format(", {} to {}", format_seconds(group.least), format_seconds(group.most));
-      else if (group.most > 0)
-        text += ", " + format_seconds(group.most);
+      const std::string least = format_seconds(group.least), most = format_seconds(group.most);
+      if (group.most > 0) text += ", " + (least == most ? most : least + " to " + most);
       texts[text] = group.ranks;
     }
     tell_alike(texts, "standing", dump_lanes[place], ": ", findings);
