@@ -12,6 +12,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/file.h"
 #include "base/file_descriptor.h"
 #include "tools/shared/output.h"
 #include "tools/shared/text.h"
@@ -37,12 +38,8 @@ std::optional<struct stat> look(const std::string& path) {
 }
 
 void write_all(const base::FileDescriptor& file, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(file.get(), text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail("cannot write " + path);
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
+  errno = base::write_all(file.get(), text);
+  if (errno != 0) fail("cannot write " + path);
 }
 
 // Names the temporary file beside it. The process id keeps two processes apart. A file that an
