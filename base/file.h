@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole files. Each function returns 0, or the error number. Reentrant.
+// Writes whole texts. Each function returns 0, or the error number. Reentrant.
 #pragma once
 
 #include <sys/types.h>

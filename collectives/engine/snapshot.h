@@ -16,7 +16,7 @@ struct Snapshot {
   std::optional<operation::Failure> failure;  // the cause, if the communicator has failed
   base::TimePoint failed{};                   // when
   operation::RankStatus status;
-  // Those under way, then those that have ended, the newest first.
+  // Operations under way, then those that have ended, the newest first.
   std::vector<operation::Record> records;
   std::vector<operation::PeerView> peers;
 };

@@ -55,7 +55,7 @@ class LaneCalls {
     looked_ = now;
     watch_.look(first_, now);
   }
-  // When it did so last.
+  // When the driver did so last.
   base::TimePoint looked() const noexcept { return looked_; }
 
   // Times the oldest call.

@@ -43,8 +43,8 @@ class CollectiveOperation;
 class OperationOwner;
 struct Record;
 
-// When an operation got how far, by the driver's last look at the clock. A default TimePoint: it is
-// not known, because the operation did not get there or ended before a look.
+// When an operation got how far, mostly by the driver's last look at the clock. A default value: it
+// is not known, because the operation did not get there or ended before a look.
 struct OperationTimes {
   base::TimePoint called{};
   base::TimePoint sent{};              // the first frame

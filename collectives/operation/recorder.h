@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the last operations of a communicator that have ended, for the dump after an error. An
-// operation is written down once, when it ends, from what it knows itself; those under way are read
-// from LaneCalls. So a start costs nothing, and an end costs the copy of one record. No time is
-// read for it: times are those of the driver's last look at the clock.
+// Keeps the last operations of a communicator that have ended, for dumps. An operation is
+// written down once, when it ends, from what it knows itself; those under way are read from
+// LaneCalls. So a start costs nothing, and an end costs the copy of one record. The clock is read
+// only for the end of an operation that a look of the driver has found.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Only the constructor allocates.
 #pragma once
@@ -64,7 +64,7 @@ class Recorder {
   }
 
  private:
-  // The lines of the next record come while the program goes on: an end must not wait for them.
+  // The cache lines of the next record come while the program goes on: no end waits for them.
   static void prefetch(const Record& record) noexcept {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&record);
     for (std::size_t line = 0; line < sizeof(Record); line += 64)

@@ -49,7 +49,7 @@ class Dumps {
   // Writes the dump of a failure. Returns what the error says besides, "; recorded in PATH"; empty
   // if dumps are off, or if it cannot be written: then a line goes to the log.
   std::string failed(const engine::Snapshot& seen, const Heard& heard) noexcept;
-  // An operation waits for long: does the same, the first time.
+  // Writes a dump the first time that an operation waits for long, unless dumps are off.
   template <class Look>
   void waits(Look look) noexcept {
     if (is_off() || waited_.exchange(true)) return;
@@ -71,7 +71,7 @@ class Dumps {
   std::string write_in_folder(Why why, std::string_view text) const;
 
   const Job job_;
-  const std::string folder_;  // "off": none; empty: the user's own
+  const std::string folder_;  // "off": only dumps that are asked for; empty: the default
   std::atomic<bool> waited_{false};
   mutable std::mutex writing_;  // of dumps that may come from several threads at once
 };

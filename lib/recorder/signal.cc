@@ -26,9 +26,9 @@
 
 namespace rondo::recorder {
 
-// The listings of one process. It lives until the process ends, because a handler on another thread
-// may be about to write to its descriptor. Two locks: the thread needs only that of the list, so
-// life_ may be held while the thread is joined.
+// Has the listings of one process. Lives until the process ends, because a handler on another
+// thread may be about to write to its descriptor. Two locks: the thread needs only that of the
+// list, so life_ may be held while the thread is joined.
 class SignalThread {
  public:
   // parent: that of the process that forked this one.

@@ -18,9 +18,9 @@ class SignalThread;
 
 // Lists a communicator while it lives. The first listing of a process installs the handler, which
 // only writes to a descriptor, and starts the thread that calls the functions of all listings. The
-// last listing ends the thread and puts back the handler that was there before. Until then that
-// one is called as well, after ours. A handler that the program installs meanwhile replaces ours
-// for good: it may call ours, so the two must not be chained the other way round.
+// last listing ends the thread and puts back the handler that was there before, which until then is
+// called as well, after ours. A handler that the program installs meanwhile replaces ours for good:
+// it may call ours, so the two must not be chained the other way round.
 //
 // A forked child has no thread, and signals do nothing of Rondo there until it lists a communicator
 // of its own. Thread-safe.

@@ -21,7 +21,7 @@ std::string user_directory();
 std::string dump_directory();
 // Makes a directory of mode 0700 for dumps. Throws Error(system) if it cannot be made, or if it
 // exists and is a symbolic link, belongs to another user or has one of the mode bits `barred`. 0:
-// the folder is shared, as on NFS, where directories of root may belong to nobody.
+// any owner will do, as the folder may be on NFS, where directories of root may belong to nobody.
 void make_dump_directory(const std::string& path, mode_t barred);
 
 // Returns HMAC-SHA256 of the name under the user's key, as hex digits: the same for every process

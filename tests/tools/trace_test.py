@@ -175,7 +175,7 @@ CASES = {
     "a rank calls one more": (one_more, [
         "rank 0 called one more, #41, broadcast (64 MiB f32, root 1): from #42 on the calls equal those of ranks 1, 2 from #41 on (2 compared)"], []),
     "tags tell which call a rank left out": (tags_tell, [
-        "rank 2 has not called #5 in bulk; the last call is #4, all_reduce (64 MiB f32 sum, \"layer 4\"), moving. ranks 0, 1 called it 2 s before",
+        "rank 2 has not called #5 in bulk; the last call is #4, all_reduce (64 MiB f32 sum, \"layer 4\"), moving; ranks 0, 1 called it 2 s before",
         "rank 2 left out #3, all_reduce (64 MiB f32 sum, \"layer 2\"): from #3 on"], []),
     "tags tell nothing": (tags_differ, ["rank 2 has not called #5 in bulk"], ["left out", "called one more"]),
     "other sizes": (lambda: sizes_differ(count=1024, bytes=4096, algorithm="star", plan="ffff"), [
@@ -186,7 +186,7 @@ CASES = {
     "memory of a GPU": (lambda: sizes_differ(device=1), ["rank 3 called all_reduce (64 MiB f32 sum, device 1); they differ in device"], []),
     "a plan that is not known yet": (lambda: sizes_differ(plan=None), ["No failure, and no calls that differ"], []),
     "ranks are behind": (behind, [
-        "ranks 2, 3 have not called #41 in bulk; the last call is #40, all_reduce (64 MiB f32 sum, \"layer 3\"), done. "
+        "ranks 2, 3 have not called #41 in bulk; the last call is #40, all_reduce (64 MiB f32 sum, \"layer 3\"), done; "
         "ranks 0, 1 called it 2 s before: all_reduce",
         "rank 3 was the last in 1 of 41 calls; others waited 500 ms for it in all"], []),
     "a rank died": (died, [
@@ -275,8 +275,8 @@ class Trace(unittest.TestCase):
         paths[0].write_text(whole[:whole.index("op lane=bulk number=1 ") + 30])
         paths[1].write_text(whole.replace("rank=0", "rank=1", 1).replace("number=3 ", "number=x ").replace("number=5 ", "number=-5 ") + "more\n")
         text = self.trace(self.folder).stdout
-        self.assertIn("the file of ranks 0, 1 is cut; the lines that are there are used", text)
-        self.assertRegex(text, r"\d lines of rank 1 are invalid and were left out")
+        self.assertIn("files that are cut: ranks 0, 1; the lines that are there are used", text)
+        self.assertRegex(text, r"invalid lines of rank 1 that were left out: \d")
         self.assertIn("rank 2 left out #41", text)
         paths[1].write_text("rondo dump 2\n")
         text = self.trace(self.folder).stdout

@@ -218,7 +218,7 @@ class Recording(RankTest):
         status, text = torchfrtrace([collectives for collectives, _ in dumps])
         self.assertEqual(status, 0, text)
         self.assertNotRegex(text, "(?i)mismatch|errors|not all ranks|culprit")
-        # It compares messages of three ranks with each other and finds fault; but it knows them.
+        # torchfrtrace compares messages of three ranks with each other and finds fault, but knows them.
         status, text = torchfrtrace([everything for _, everything in dumps])
         self.assertEqual(status, 0, text)
 

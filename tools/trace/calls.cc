@@ -207,7 +207,7 @@ class Walk {
     }
     for (const auto& [last, dumps] : by_last)
       add("not_called", number, dumps,
-          fmt::format("{} {} not called #{} in {}; {}. {} called it {} before: {}", words_of(dumps),
+          fmt::format("{} {} not called #{} in {}; {}; {} called it {} before: {}", words_of(dumps),
                       dumps.size() == 1 ? "has" : "have", number, dump_lanes[lane_], last,
                       words_of(party.dumps), format_seconds(waited_), describe(*party.call)));
   }

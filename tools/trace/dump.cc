@@ -14,7 +14,7 @@ namespace rondo::tools {
 namespace {
 
 constexpr std::string_view dump_begin = "rondo dump 1\n";
-// They bound what an invalid file can cost.
+// Bound what an invalid file can cost.
 constexpr std::size_t most_dump_lines = 1 << 16, most_dump_fields = 64;
 constexpr int most_dump_rank = 1'000'000;
 constexpr std::int64_t most_dump_number = std::int64_t{1} << 62;

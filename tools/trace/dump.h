@@ -21,7 +21,7 @@ inline constexpr std::size_t most_dump_bytes = std::size_t{16} << 20;  // the re
 inline constexpr std::array<std::string_view, 3> dump_lanes{"bulk", "urgent", "messages"};
 inline constexpr std::size_t messages_lane = 2;
 
-// A word and its fields. It refers to the text of its dump. A value that is invalid is not known.
+// A word and its fields. Refers to the text of its dump. A value that is invalid is not known.
 class DumpLine {
  public:
   explicit DumpLine(std::string_view text = {});  // an invalid line has no word
@@ -42,7 +42,7 @@ class DumpLine {
 struct DumpCall : DumpLine {
   bool done() const { return raw("state") == "done"; }
   bool waits() const { return !done() && raw("state") != "failed"; }
-  // When it was called, or else the earliest time that is known of it.
+  // When the call began, or else the earliest time that is known of it.
   double begin() const { return seconds("called").value_or(seconds("ended").value_or(0)); }
 };
 

@@ -39,7 +39,7 @@ Dump read_dump(const std::string& path) {
   return parse_dump(path, std::move(text));
 }
 
-// Where ranks write.
+// Returns the folder to which ranks write.
 std::string default_folder() {
   const auto variable = [](const char* name, const char* otherwise) {
     const char* value = std::getenv(name);
@@ -169,8 +169,8 @@ void find_file_problems(const Dumps& dumps, TraceFindings& findings) {
       findings.push_back({kind, ranks, before + base::list_of_ranks(ranks) + after});
   };
   tell("missing", missing, "no file of ", places.empty() ? "" : "; look on " + join(places));
-  tell("cut", cut, "the file of ", " is cut; the lines that are there are used");
-  tell("invalid", wrong, fmt::format("{} lines of ", invalid), " are invalid and were left out");
+  tell("cut", cut, "files that are cut: ", "; the lines that are there are used");
+  tell("invalid", wrong, "invalid lines of ", fmt::format(" that were left out: {}", invalid));
 }
 
 }  // namespace rondo::tools

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the dumps of a job say. They are sorted by rank.
+// Finds what the dumps of a job say. Dumps are sorted by rank.
 #pragma once
 
 #include <optional>
@@ -31,8 +31,8 @@ double waited(const Dump& dump, const DumpCall& call, const Dump& other);
 
 // Reads the dumps of one job, one for each rank: that of its failure, else the newest. paths: files
 // and folders. Without a path it takes the folder to which the recorder writes. Of a folder of jobs
-// it takes the newest. Adds files that a folder has and that cannot be read, or are of an older
-// job. Throws UsageError when a named file cannot be read or is of another job, and when there is
+// it takes the newest. Adds findings: files of a folder that cannot be read or are of an older job.
+// Throws UsageError when a named file cannot be read or is of another job, and when there is
 // no dump.
 Dumps read_dumps(std::vector<std::string> paths, TraceFindings& findings);
 // Ranks without a file, files that are cut, and invalid lines.
