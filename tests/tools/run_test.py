@@ -143,9 +143,11 @@ class Run(unittest.TestCase):
         self.assertIn("rank 0 still running, sending SIGKILL", result.stderr)
 
     def test_signals_go_on(self):
-        process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "exit 3" TERM; {STAY}'],
+        process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "echo asked" USR2; trap "exit 3" TERM; {STAY}'],
                                    stdout=subprocess.PIPE, text=True, env=clean_environment())
         self.until_ready(process, 2)
+        process.send_signal(signal.SIGUSR2)
+        self.assertEqual([process.stdout.readline() for _ in range(2)], ["asked\n"] * 2)
         process.send_signal(signal.SIGTERM)
         process.stdout.close()
         self.assertEqual(process.wait(timeout=60), 3)

@@ -12,11 +12,11 @@
 
 namespace rondo::tools {
 
-// Delivers SIGINT, SIGTERM and SIGHUP, and with children also SIGCHLD, through a descriptor; the
-// destructor restores their old handling. A signal that was ignored before (nohup ignores SIGHUP)
-// stays ignored, except for SIGCHLD. It blocks the signals in the calling thread, and in threads
-// that this one makes later, so the process must have no other. Throws std::system_error, and has
-// changed nothing, when there is no descriptor.
+// Delivers SIGINT, SIGTERM and SIGHUP, and with children also SIGCHLD, SIGUSR1 and SIGUSR2, through
+// a descriptor; the destructor restores their old handling. A signal that was ignored before (nohup
+// ignores SIGHUP) stays ignored, except for SIGCHLD. It blocks the signals in the calling thread,
+// and in threads that this one makes later, so the process must have no other. Throws
+// std::system_error, and has changed nothing, when there is no descriptor.
 class SignalQueue {
  public:
   enum class Of : unsigned char { user, user_and_children };
@@ -24,7 +24,8 @@ class SignalQueue {
   explicit SignalQueue(Of of) : children_(of == Of::user_and_children) {
     sigset_t set;
     ::sigemptyset(&set);
-    if (children_) ::sigaddset(&set, SIGCHLD);
+    if (children_)
+      for (int signal : {SIGCHLD, SIGUSR1, SIGUSR2}) ::sigaddset(&set, signal);
     for (int signal : {SIGINT, SIGTERM, SIGHUP})
       if (!is_ignored(signal)) ::sigaddset(&set, signal);
     descriptor_ = base::FileDescriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));

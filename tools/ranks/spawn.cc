@@ -213,6 +213,7 @@ void Job::lost_all() {
 void Job::handle(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGCHLD) return;
+  if (signal == SIGUSR1 || signal == SIGUSR2) return signal_all(signal);
   if (signal == passed_on_ && Clock::now() < passed_on_at_ + same_wish) return;
   if (ending_ && stage_ < 2) {
     stage_ = 1;

@@ -32,11 +32,11 @@ inline constexpr int most_ranks = 1024;
 // Returns when every rank has ended. The result is 0, or the status of the first rank that failed:
 // 128 + signal when a signal killed it, 127 when the program is not there, 126 when it cannot be
 // run. When only labelled lines were lost it is that of OutputLost.
-// SIGINT, SIGTERM and SIGHUP go on to the ranks, and a second signal kills them. The same signal
-// again within a second counts once. Signals that this process was started to ignore stay ignored,
-// in the ranks too. The ranks die with this process, whatever kills it. Call it in the main thread,
-// with no other thread running. Throws std::system_error when a system call fails, and UsageError
-// as bind_ranks() does.
+// SIGUSR1 and SIGUSR2 go on to the ranks, and so do SIGINT, SIGTERM and SIGHUP, where a second
+// signal kills them. The same signal again within a second counts once. Signals that this process
+// was started to ignore stay ignored, in the ranks too. The ranks die with this process, whatever
+// kills it. Call it in the main thread, with no other thread running. Throws std::system_error when
+// a system call fails, and UsageError as bind_ranks() does.
 int spawn_ranks(const SpawnOptions& options);
 
 // The command that starts this process again: its arguments, with the path of its executable in

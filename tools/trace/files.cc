@@ -45,9 +45,10 @@ std::string default_folder() {
     const char* value = std::getenv(name);
     return std::string(value == nullptr || *value == '\0' ? otherwise : value);
   };
-  const std::string given = variable("RONDO_DUMP", "off");
+  const std::string given = variable("RONDO_DUMP", "off"), temporary = variable("TMPDIR", "/tmp");
   return given != "off" ? given
-                        : fmt::format("{}/rondo-{}/dumps", variable("TMPDIR", "/tmp"), ::geteuid());
+                        : fmt::format("{}/rondo-{}/dumps",
+                                      temporary.front() == '/' ? temporary : "/tmp", ::geteuid());
 }
 
 // The files NAME.dump, or the folders.

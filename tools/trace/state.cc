@@ -135,7 +135,7 @@ void find_standing(const Dumps& dumps, TraceFindings& findings) {
       texts[text] = group.ranks;
     }
     tell_alike(texts, "standing", dump_lanes[place], ": ", findings);
-    find_awaited(dumps, place, findings);
+    if (place != messages_lane) find_awaited(dumps, place, findings);
   }
 }
 
