@@ -39,7 +39,7 @@ class Rank:
                             clock=round((now - boot + 10_000) * 1e9), clock_id=clock_id)
         self.written.update(written)
         self.lanes = {"bulk": [], "urgent": [], "messages": []}
-        self.head, self.tail, self.lane_fields = [], [], {}
+        self.head, self.tail, self.lane_fields, self.ends = [], [], {}, None
 
     def add(self, lane, number=None, **fields):
         numbers = [call["number"] for call in self.lanes[lane]]
@@ -63,7 +63,7 @@ class Rank:
         for lane, calls in self.lanes.items():
             lines += [line("op", lane=lane, **call) for call in sorted(calls, key=lambda call: -call["number"])]
         lines += [line("member", rank=rank, host=f"node{rank // 2}") for rank in range(self.size)] + self.tail
-        return "\n".join(["rondo dump 1", *lines, f"end lines={len(lines)}"]) + "\n"
+        return "\n".join(["rondo dump 1", *lines, self.ends or f"end lines={len(lines)}"]) + "\n"
 
     def write(self, folder):
         path = folder / JOB / f"rank{self.rank}.{self.why}.dump"

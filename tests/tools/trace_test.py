@@ -95,7 +95,7 @@ def waits(name, peer, received=2):
     for _ in range(3):
         ranks[0].add("messages", called=97.0, ended=97.1, **message("send", 1, 7))
         ranks[1].add("messages", called=97.0, ended=97.1, **message("receive", 0, 7))
-    lone = dict(message(name, peer, 7), state="moving")
+    lone = dict(message(name, peer, 7), state="ranks")
     (ranks[1] if name == "receive" else ranks[0]).add("messages", called=97.5, **lone)
     ranks[2].add("messages", called=97.0, ended=97.1, **message("send", 1, 8))
     return ranks
@@ -117,6 +117,72 @@ def server(ended=None, name="send"):
     ranks = [Rank(0, 2, now=100.1), Rank(1, 2)]
     ranks[0].add("messages", called=100.05, ended=ended, **dict(message(name, 1, 7), state="done" if ended else "moving"))
     ranks[1].add("messages", called=90.0, **dict(message("receive", 0, 7), state="ranks"))
+    return ranks
+
+
+def with_all_to_all():
+    ranks = server(name="send")
+    ranks[0].lanes["messages"][0]["called"], ranks[0].lanes["messages"][0]["state"] = -9.0, "ranks"
+    ranks[1].lanes["messages"] = [dict(message("all_to_all_v", 0, 7), number=1, called=-9.0, state="ranks")]
+    return ranks
+
+
+def cut_messages():
+    """The file of rank 0, which sends, ends before its messages."""
+    ranks = waits("receive", 0)
+    ranks[0].lanes["messages"] = []
+    ranks[0].ends = "end lines=1"
+    return ranks
+
+
+def queued():
+    """Rank 0 has called three without waiting. All ranks are in the first."""
+    ranks = [Rank(rank, 2) for rank in range(2)]
+    add(ranks)
+    for _ in range(2):
+        add(ranks[:1], state="ranks")
+    return ranks
+
+
+def no_clock(boot):
+    """Clocks without an identity: rank 1's dump is older than the call of rank 0, or rank 1 is behind."""
+    ranks = [Rank(0, 2, clock_id=""), Rank(1, 2, clock_id="", boot=boot, now=97.9 if boot < 0 else 100.0)]
+    add(ranks, state="done")
+    add(ranks[:1])
+    return ranks
+
+
+def own_tags(**others):
+    ranks = [Rank(rank, 2) for rank in range(2)]
+    for step in range(3):
+        for rank in ranks:
+            add([rank], tag=f"rank {rank.rank} step {step}", state="done")
+    return ranks
+
+
+def doubtful():
+    """Two clocks that one long call compares; rank 1's dump is older than the call of rank 0."""
+    ranks = [Rank(0, 2), Rank(1, 2, clock_id="b", now=95.0, boot=50.0)]
+    for rank in ranks:
+        rank.add("bulk", called=70.0 + rank.rank, ended=90.0, **call())
+    add(ranks[:1])
+    return ranks
+
+
+def tie():
+    ranks = job(2)
+    add(ranks[:1], "broadcast", root=0)
+    for _ in range(2):
+        add(ranks)
+    return ranks
+
+
+def ring_waits():
+    """Rank 2 comes late. Rank 1 waits for rank 0, which waits for rank 2."""
+    ranks = job(3)
+    for rank, last in ((0, 2), (1, 0)):
+        add([ranks[rank]], last=last, late=0.5 - 0.01 * rank, state="done")
+    add(ranks[2:], state="done")
     return ranks
 
 
@@ -156,26 +222,37 @@ CASES = {
     "a send that came after the receiver's dump": (lambda: server(100.06), ["No failure, and no calls that differ"], ["Calls"]),
     "a batch may have the send": (lambda: server(name="batch"), ["No failure, and no calls that differ"], ["Calls"]),
     "a send that ended before the receiver's dump": (lambda: server(99.0), ["rank 1 waits in a receive from rank 0 (key 7, 10 s)"], []),
-    "a message to another rank": (lambda: server(name="receive"), ["rank 0 has no send for it"], ["rank 0 waits"]),
+    "a message to another rank": (lambda: server(name="receive"), ["rank 0 waits in no send for it"], ["rank 0 waits in a"]),
+    "all_to_all_v is no receive": (with_all_to_all, ["rank 0 waits in a send to rank 1 (key 7, 8.9 s); rank 1 waits in no receive for it"], []),
+    "a file that is cut may have had the send": (cut_messages, ["files that are cut: rank 0"], ["rank 1 waits in a receive"]),
+    "calls that wait for calls": (queued, ["No failure, and no calls that differ"], ["has not called"]),
+    "a GPU waits for itself": (lambda: sizes_differ(state="stream")[3:] + behind()[2:3], ["Where"], ["has not called"]),
+    "clocks without an identity": (lambda: no_clock(-5000.0), ["No failure, and no calls that differ"], ["has not called"]),
+    "a rank is behind by a clock of its own": (lambda: no_clock(5000.0), ["rank 1 has not called #2 in bulk"], []),
+    "tags of each rank's own": (own_tags, ["No failure, and no calls that differ"], ["differ in tag"]),
+    "clocks that may be wrong": (doubtful, ["No failure, and no calls that differ", "by calls, to within 19.5 s"], ["has not called"]),
+    "one against one": (tie, [
+        "rank 1 left out, or rank 0 called one more, #41, broadcast (64 MiB f32, root 0): from #41 on the calls of rank 1 equal those of rank 0"], []),
+    "who waits itself is not late": (ring_waits, ["rank 2 was the last in 1 of 41 calls; others waited 500 ms for it in all"], ["rank 0 was the last"]),
     "buckets in another order": (swapped, [
         '#2 in bulk: ranks 0, 2 called all_reduce (64 MiB f32 sum, "layer 1"), rank 1 called all_reduce (64 MiB f32 sum, "layer 2"); '
         "they differ in tag"], ["left out", "called one more"]),
     "a call left out before the rings begin": (skipped_long_ago, [
-        "rank 2 has not called #5 in bulk", "rank 2 left out before #4: from #4 on the calls equal those of ranks 0, 1 from #5 on"], []),
+        "rank 2 has not called #5 in bulk", "rank 2 left out before #4: from #4 on the calls of rank 2 equal those of ranks 0, 1 from #5 on"], []),
     "a file that is cut before its lanes": (cut_early, ["No failure"], ["has not called"]),
     "who holds up the call under way": (lambda: stands(2.0), [
         "waits for ranks 2, 3, 2 s", "rank 2 was the last in 1 of 41 calls; others waited 2 s for it in all"], []),
     "nothing": (lambda: job(3), ["No failure, and no calls that differ", "bulk: ranks 0-2: 40 started, 40 finished"], ["Calls", "Files"]),
     "a rank leaves out a call": (left_out, [
-        "#41 in bulk: ranks 0, 1 called all_reduce (64 MiB f32 sum, \"layer 0\"), rank 2 called broadcast (1 KiB f32, root 0)\n",
-        "rank 2 left out #41, all_reduce (64 MiB f32 sum, \"layer 0\"): from #41 on the calls equal those of ranks 0, 1 from #42 on (2 compared)",
+        "#41 in bulk: ranks 0, 1 called all_reduce (64 MiB f32 sum, \"layer 0\"), rank 2 called broadcast (4 KiB f32, root 0)\n",
+        "rank 2 left out #41, all_reduce (64 MiB f32 sum, \"layer 0\"): from #41 on the calls of rank 2 equal those of ranks 0, 1 from #42 on (2 compared)",
         "bulk: ranks 0, 1: 43 started, 40 finished; in all_reduce #41 (64 MiB f32 sum), waits for rank 2, 2 s",
         "bulk: ranks 0, 1: next is #41 frame 3 from rank 2; last came #41 frame 2, 2 s before",
         "bulk: rank 2: 42 started, 40 finished; in #41 broadcast"], ["No failure"]),
     "a rank calls one more": (one_more, [
-        "rank 0 called one more, #41, broadcast (64 MiB f32, root 1): from #42 on the calls equal those of ranks 1, 2 from #41 on (2 compared)"], []),
+        "rank 0 called one more, #41, broadcast (64 MiB f32, root 1): from #42 on the calls of rank 0 equal those of ranks 1, 2 from #41 on (2 compared)"], []),
     "tags tell which call a rank left out": (tags_tell, [
-        "rank 2 has not called #5 in bulk; the last call is #4, all_reduce (64 MiB f32 sum, \"layer 4\"), moving; ranks 0, 1 called it 2 s before",
+        "rank 2 has not called #5 in bulk; the last call is #4, all_reduce (64 MiB f32 sum, \"layer 4\"), moving; ranks 0, 1 have, rank 0 2 s before",
         "rank 2 left out #3, all_reduce (64 MiB f32 sum, \"layer 2\"): from #3 on"], []),
     "tags tell nothing": (tags_differ, ["rank 2 has not called #5 in bulk"], ["left out", "called one more"]),
     "other sizes": (lambda: sizes_differ(count=1024, bytes=4096, algorithm="star", plan="ffff"), [
@@ -187,7 +264,7 @@ CASES = {
     "a plan that is not known yet": (lambda: sizes_differ(plan=None), ["No failure, and no calls that differ"], []),
     "ranks are behind": (behind, [
         "ranks 2, 3 have not called #41 in bulk; the last call is #40, all_reduce (64 MiB f32 sum, \"layer 3\"), done; "
-        "ranks 0, 1 called it 2 s before: all_reduce",
+        "ranks 0, 1 have, rank 0 2 s before: all_reduce",
         "rank 3 was the last in 1 of 41 calls; others waited 500 ms for it in all"], []),
     "a rank died": (died, [
         "dumps: failure of ranks 0, 1, 3; written at 2026-11-30T22:36:40.000000Z",
@@ -195,11 +272,11 @@ CASES = {
         "rank 1, as rank 0 heard: rank 2 closed the connection", "rank 3, as rank 0 heard: in #41",
         "no file of rank 2; look on node1 (rank 2)"], ["Calls that differ"]),
     "a receive without a send": (lambda: waits("receive", 0), [
-        "messages: rank 1 waits in a receive from rank 0 (key 7, 2.5 s); rank 0 has no send for it"], ["key 8"]),
+        "messages: rank 1 waits in a receive from rank 0 (key 7, 2.5 s); rank 0 waits in no send for it"], ["key 8"]),
     "a send without a receive": (lambda: waits("send", 1), [
-        "messages: rank 0 waits in a send to rank 1 (key 7, 2.5 s); rank 1 has no receive for it"], ["key 8"]),
+        "messages: rank 0 waits in a send to rank 1 (key 7, 2.5 s); rank 1 waits in no receive for it"], ["key 8"]),
     "a receive from any rank": (lambda: waits("receive", -1), [
-        "rank 1 waits in a receive from any rank (key 7, 2.5 s); no rank has a send for it"], []),
+        "rank 1 waits in a receive from any rank (key 7, 2.5 s); no rank waits in a send for it"], []),
     "a receive from a rank without a file": (lambda: waits("receive", 0)[1:], [
         "no file of rank 0; look on node0 (rank 0)", "waits in a receive from rank 0 (key 7, 2.5 s); there is no file of rank 0"], []),
 }
@@ -256,6 +333,9 @@ class Trace(unittest.TestCase):
         self.assertIn("job cccccccccccccccc", self.trace(dumps).stdout)
         self.assertIn("job cccccccccccccccc", self.trace(RONDO_DUMP=str(dumps)).stdout)
         self.assertIn(f"job {JOB}", self.trace(dumps / "old").stdout)
+        self.assertIn(f"written at this time too: {dumps / 'old'}\n", self.trace(dumps).stdout)
+        os.utime(dumps / "new", (99, 99))
+        self.assertNotIn("written at this time too", self.trace(dumps).stdout)
         place = self.folder / f"rondo-{os.geteuid()}" / "dumps"
         place.parent.mkdir()
         dumps.rename(place)
@@ -344,7 +424,7 @@ class Trace(unittest.TestCase):
         for rank, begin in zip(ranks, ((90, 95), (95, 90))):
             for called in begin:
                 rank.add("bulk", called=float(called), ended=called + 0.1, **call())
-        self.assertIn("by the wall clocks, because the calls contradict each other", self.of(ranks))
+        self.assertIn("by calls, to within 100 ms", self.of(ranks))  # by those that ended last
         for rank in ranks:  # in these a rank may end before others have called
             rank.lanes["bulk"] = [dict(each, **changes) for each, changes in zip(rank.lanes["bulk"], (dict(name="all_gather_v"), dict(count=0)))]
         self.assertIn("because no collective bounds the difference", self.of(ranks))
@@ -376,7 +456,7 @@ class Trace(unittest.TestCase):
         ranks[0].tail += [f"peer lane=bulk rank={rank} expected=a" for rank in range(40_000)]
         for rank in ranks:
             rank.tail += [f"op lane=messages number={number} state=ranks name=receive key={number} peer={1 - rank.rank} called=-9" for number in range(1, 20_000)]
-        self.assertIn("more kinds of messages wait so", self.of(ranks))
+        self.assertIn("others wait so: ", self.of(ranks))
 
     def test_perfetto(self):
         ranks = left_out()
@@ -431,7 +511,7 @@ class Trace(unittest.TestCase):
         for rank in ranks:
             rank.write(self.folder)
         result = self.trace(self.folder, "--torch", self.folder / "t")
-        self.assertIn("--torch leaves out what torchfrtrace cannot pair: novel, all_to_all_v, receive", result.stderr)
+        self.assertIn("--torch leaves out what torchfrtrace cannot pair: novel, send, all_to_all_v, receive", result.stderr)
 
 
 if __name__ == "__main__":

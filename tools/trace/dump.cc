@@ -2,6 +2,7 @@
 #include "tools/trace/dump.h"
 
 #include <fmt/format.h>
+#include <rondo/types.h>
 
 #include <cmath>
 #include <ctime>
@@ -164,7 +165,11 @@ Dump parse_dump(const std::string& path, std::string text) {
 }
 
 std::string describe(const DumpCall& call, const std::vector<std::string_view>& differing) {
-  const auto bytes = static_cast<std::uint64_t>(call.number("bytes"));
+  // As in errors: the bytes that ranks agree on. Those of the record are of the larger buffer.
+  const auto type = parse_dtype(call.raw("type"));
+  const auto bytes = type && call.has("count") && !call.has("peer")
+                         ? static_cast<std::uint64_t>(call.number("count")) * size_of(*type)
+                         : static_cast<std::uint64_t>(call.number("bytes"));
   std::string size = bytes > 0 ? base::describe_bytes(bytes) : "";
   for (const char* name : {"type", "op"})
     if (call.has(name)) size += (size.empty() ? "" : " ") + call.text(name);

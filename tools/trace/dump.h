@@ -63,11 +63,15 @@ struct Dump {
   DumpLine written, verdict;
   int rank = 0;
   std::int64_t time = 0;  // when it was written: microseconds since 1970
-  double shift = 0;       // turns times into those of the job's first dump
+  double shift = 0;       // turns times into those of the job's first dump, which may be wrong
+  double doubt = 0;       // by this time
   std::vector<DumpLine> heard, peers, members;
   std::array<DumpLane, dump_lanes.size()> lanes;
   bool whole = false;  // false: the file is cut
   std::size_t lines = 0, invalid = 0;
+
+  // Whether nothing that it says is missing.
+  bool sound() const { return whole && invalid == 0; }
 };
 
 // Reads text of any origin. Invalid lines are counted and left out. Throws UsageError that names

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "base/text.h"
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 using Paths = std::vector<std::string>;
 
 constexpr std::size_t most_hosts_told = 8;
+constexpr std::chrono::seconds same_program{10};
 
 [[noreturn]] void refuse_dump(const std::string& path, const std::string& problem) {
   throw UsageError(base::printable(fmt::format("{}: {}", path, problem)));
@@ -64,23 +67,26 @@ Paths list_folder(const std::string& folder, bool folders) {
   return paths;
 }
 
-// The dumps in the folder, or in the newest folder below it.
-Paths find_dumps(const std::string& folder) {
+// The dumps in the folder, or in the newest folder below it. A folder is one communicator; others
+// that were written at nearly the same time may be of one program.
+Paths find_dumps(const std::string& folder, TraceFindings& findings) {
   Paths paths = list_folder(folder, false);
-  fs::file_time_type newest = fs::file_time_type::min();
-  if (paths.empty())
-    for (const std::string& job : list_folder(folder, true)) {
-      std::error_code error;
-      const auto time = fs::last_write_time(job, error);
-      if (error || time < newest) continue;
-      if (Paths found = list_folder(job, false); !found.empty())
-        paths = std::move(found), newest = time;
-    }
-  if (paths.empty())
+  if (!paths.empty()) return paths;
+  std::multimap<fs::file_time_type, std::string, std::greater<>> jobs;
+  for (const std::string& job : list_folder(folder, true)) {
+    std::error_code error;
+    const auto time = fs::last_write_time(job, error);
+    if (!error && !list_folder(job, false).empty()) jobs.emplace(time, job);
+  }
+  if (jobs.empty())
     refuse_dump(folder,
                 "has no dumps; a rank writes one when its communicator fails, on the signal of "
                 "RONDO_DUMP_SIGNAL, and in Communicator::dump()");
-  return paths;
+  const auto [newest, path] = *jobs.begin();
+  for (const auto& [time, job] : jobs)
+    if (job != path && newest - time < same_program)
+      findings.push_back({"other_job", {}, base::printable("written at this time too: " + job)});
+  return list_folder(path, false);
 }
 
 // Name, group and size.
@@ -109,12 +115,12 @@ Dumps read_dumps(Paths paths, TraceFindings& findings) {
   for (auto path = paths.begin(); path != folders.begin(); ++path) all.push_back(read_dump(*path));
   const auto named = static_cast<std::ptrdiff_t>(all.size());
   for (const std::string& folder : folders)
-    for (const std::string& file : find_dumps(folder)) try {
+    for (const std::string& file : find_dumps(folder, findings)) try {
         all.push_back(read_dump(file));
       } catch (const UsageError& refused) {
         leave_out(refused.what());
       }
-  if (all.empty()) throw UsageError(findings.front().text);
+  if (all.empty()) throw UsageError(findings.back().text);
   // Files of older jobs may lie in a folder.
   const Dump& newest =
       *std::max_element(all.begin(), named > 0 ? all.begin() + named : all.end(),

@@ -17,6 +17,8 @@ namespace {
 using RanksByText = std::map<std::string, std::vector<int>>;
 
 constexpr std::size_t most_alike = 12, most_late = 5;
+// Several ranks may come last; their times differ little.
+constexpr double alike = 0.9;
 constexpr double unbounded = std::numeric_limits<double>::infinity();
 
 // A finding for each text, in the order of the first ranks that have it.
@@ -41,8 +43,8 @@ void tell_alike(const RanksByText& by_text, const char* kind, std::string_view l
 std::string text_of_verdict(const Dump& dump) {
   const DumpLine& verdict = dump.verdict;
   std::string text = verdict.text("code");
-  if (verdict.has("culprits"))
-    text += ", caused by " + base::list_of_ranks(verdict.ranks("culprits"));
+  if (const std::vector<int> culprits = verdict.ranks("culprits"); !culprits.empty())
+    text += ", caused by " + base::list_of_ranks(culprits);
   if (verdict.has("seen_by")) text += fmt::format(", seen by rank {}", verdict.rank("seen_by"));
   if (verdict.has("link")) text += " on " + verdict.text("link");
   if (const auto at = verdict.seconds("at"))
@@ -128,7 +130,7 @@ void find_standing(const Dumps& dumps, TraceFindings& findings) {
     for (const auto& [where, group] : groups) {
       std::string text = where;
       if (!group.waits_for.empty())
-        text += fmt::format(", {} {}", group.alike ? "waits for" : "waits for some of",
+        text += fmt::format(", {} {}", group.alike ? "waits for" : "each may wait for",
                             base::list_of_ranks(group.waits_for));
       const std::string least = format_seconds(group.least), most = format_seconds(group.most);
       if (group.most > 0) text += ", " + (least == most ? most : least + " to " + most);
@@ -140,33 +142,41 @@ void find_standing(const Dumps& dumps, TraceFindings& findings) {
 }
 
 void find_late(const Dumps& dumps, TraceFindings& findings) {
-  // How long others waited at most, by rank and call.
-  std::map<int, std::map<std::pair<std::size_t, std::int64_t>, double>> waits;
-  std::set<std::pair<std::size_t, std::int64_t>> all;
-  for (std::size_t lane = 0; lane < messages_lane; ++lane)
-    for (const Dump& dump : dumps) {
-      const auto add = [&](int rank, std::int64_t number, std::optional<double> time) {
-        if (rank < 0 || rank == dump.rank || !time) return;
-        double& wait = waits[rank][{lane, number}];
-        wait = std::max(wait, *time);
-      };
-      for (const auto& [number, call] : dump.lanes[lane].calls) {
-        all.emplace(lane, number);
-        add(call.rank("last"), number, call.seconds("late"));
-      }
-      const DumpLine& line = dump.lanes[lane].line;  // of the call under way
-      const std::int64_t number = line.number("finished") + 1;
-      for (const int rank : line.ranks("waits_for"))
-        if (const Dump* other = find_dump(dumps, rank);
-            other == nullptr || other->lanes[lane].last() < number)
-          add(rank, number, line.seconds("waited"));
+  // By call and rank: how long others waited for the rank, less how long it waited itself.
+  struct Waits {
+    std::map<int, double> others, own;
+  };
+  std::map<std::pair<std::size_t, std::int64_t>, Waits> calls;
+  const auto add = [&](Waits& waits, const Dump& dump, int rank, double time) {
+    if (rank < 0 || rank == dump.rank) return;
+    double &other = waits.others[rank], &own = waits.own[dump.rank];
+    other = std::max(other, time);
+    own = std::max(own, time);
+  };
+  for (const Dump& dump : dumps)
+    for (std::size_t place = 0; place < messages_lane; ++place) {
+      const DumpLane& lane = dump.lanes[place];
+      for (const auto& [number, call] : lane.calls)
+        add(calls[{place, number}], dump, call.rank("last"), call.seconds("late").value_or(0));
+      for (const int rank : lane.line.ranks("waits_for"))  // in the call under way
+        add(calls[{place, lane.line.number("finished") + 1}], dump, rank,
+            lane.line.seconds("waited").value_or(0));
     }
-  std::vector<std::tuple<double, int, std::size_t>> order;
-  for (const auto& [rank, calls] : waits) {
-    double sum = 0;
-    for (const auto& [number, time] : calls) sum += time;
-    order.emplace_back(-sum, rank, calls.size());
+  std::map<int, std::pair<std::size_t, double>> late;  // calls and seconds
+  for (const auto& [place, waits] : calls) {
+    std::map<int, double> net = waits.others;
+    for (auto& [rank, time] : net)
+      if (const auto own = waits.own.find(rank); own != waits.own.end()) time -= own->second;
+    double most = 0;
+    for (const auto& [rank, time] : net) most = std::max(most, time);
+    for (const auto& [rank, time] : net) {
+      if (time <= 0 || time < alike * most) continue;
+      ++late[rank].first;
+      late[rank].second += time;
+    }
   }
+  std::vector<std::tuple<double, int, std::size_t>> order;
+  for (const auto& [rank, sums] : late) order.emplace_back(-sums.second, rank, sums.first);
   std::ranges::sort(order);
   order.resize(std::min(order.size(), most_late));
   for (const auto& [sum, rank, count] : order)
@@ -174,7 +184,7 @@ void find_late(const Dumps& dumps, TraceFindings& findings) {
                         {rank},
                         fmt::format("rank {} was the last in {} of {} calls; others waited {} for "
                                     "it in all",
-                                    rank, count, all.size(), format_seconds(-sum))});
+                                    rank, count, calls.size(), format_seconds(-sum))});
 }
 
 }  // namespace rondo::tools

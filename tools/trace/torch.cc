@@ -27,10 +27,14 @@ std::string torch_name(Collective operation) {
   }
 }
 
-// Without the oldest messages, whose number is 1, it is not known which of two ranks pair.
-bool has_all_messages(const Dump& dump) {
-  const auto& calls = dump.lanes[messages_lane].calls;
-  return calls.empty() || static_cast<std::int64_t>(calls.size()) >= calls.rbegin()->first;
+// Whether it is known which messages pair: without the oldest one, whose number is 1, it is not,
+// nor with a batch or a receive from any rank.
+bool pairs_messages(const Dump& dump) {
+  const DumpLane& lane = dump.lanes[messages_lane];
+  return static_cast<std::int64_t>(lane.calls.size()) >= lane.last() &&
+         std::ranges::none_of(lane.calls, [](const auto& each) {
+           return each.second.raw("name") == "batch" || each.second.raw("peer") == "-1";
+         });
 }
 
 class TorchTrace {
@@ -43,9 +47,10 @@ class TorchTrace {
     const std::string group(dump_lanes[lane]);
     add_group(group, ranks);
     std::int64_t first = 0;
-    for (const Dump& dump : dumps_)
-      if (const auto& calls = dump.lanes[lane].calls; !calls.empty())
-        first = std::max(first, calls.begin()->first);
+    for (const Dump& dump : dumps_) {
+      const auto& calls = dump.lanes[lane].calls;
+      first = std::max(first, calls.empty() ? dump.lanes[lane].last() + 1 : calls.begin()->first);
+    }
     const auto& calls = dump_.lanes[lane].calls;
     for (auto each = calls.lower_bound(first); each != calls.end(); ++each) {
       const auto& [number, call] = *each;
@@ -69,7 +74,7 @@ class TorchTrace {
               to = sends ? peer : dump_.rank;
     const Dump* const other = find_dump(dumps_, peer);
     if ((!sends && call.raw("name") != "receive") || from == to || other == nullptr ||
-        !has_all_messages(*other) || !has_all_messages(dump_))
+        !pairs_messages(*other) || !pairs_messages(dump_))
       return false;
     const std::string group = fmt::format("{}->{} key {}", from, to, call.text("key"));
     add_group(group, {std::min(from, to), std::max(from, to)});

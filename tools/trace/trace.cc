@@ -102,7 +102,9 @@ void run_trace(const TraceFlags& flags) {
   find_late(dumps, sections[4].findings);
   if (!is_standard_output(flags.json) && !is_standard_output(flags.perfetto)) {
     print_job(dumps);
-    if (sections[0].findings.empty() && sections[1].findings.empty())
+    const bool failed = std::ranges::any_of(
+        dumps, [](const Dump& dump) { return dump.written.raw("why") == "failure"; });
+    if (!failed && sections[0].findings.empty() && sections[1].findings.empty())
       print("\nNo failure, and no calls that differ\n");
     print_sections(sections);
   }
