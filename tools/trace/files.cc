@@ -110,12 +110,13 @@ Dumps read_dumps(Paths paths, TraceFindings& findings) {
   if (paths.empty()) paths.push_back(default_folder());
   Dumps all;  // files that were named, then others
   std::error_code error;
-  const auto folders = std::ranges::stable_partition(
-      paths, [&](const std::string& path) { return !fs::is_directory(path, error); });
-  for (auto path = paths.begin(); path != folders.begin(); ++path) all.push_back(read_dump(*path));
+  const auto folders = std::stable_partition(
+      paths.begin(), paths.end(),
+      [&](const std::string& path) { return !fs::is_directory(path, error); });
+  for (auto path = paths.begin(); path != folders; ++path) all.push_back(read_dump(*path));
   const auto named = static_cast<std::ptrdiff_t>(all.size());
-  for (const std::string& folder : folders)
-    for (const std::string& file : find_dumps(folder, findings)) try {
+  for (auto folder = folders; folder != paths.end(); ++folder)
+    for (const std::string& file : find_dumps(*folder, findings)) try {
         all.push_back(read_dump(file));
       } catch (const UsageError& refused) {
         leave_out(refused.what());
