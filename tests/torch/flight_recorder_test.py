@@ -386,7 +386,8 @@ class AbortHooks(RankTest):
     @on_ranks(2)
     def test_stacks(self):
         """torch needs Python's lock for the stacks in its dump, which a thread that polls has."""
-        os.environ["TORCH_INCLUDE_STACK_TRACE"] = str(self.rank)  # on one rank: it takes a second
+        os.environ["TORCH_INCLUDE_STACK_TRACE"] = str(self.rank)  # on one rank: it computes for two seconds
+        os.environ["TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC"] = "50000"  # then torch writes without stacks; 15 s on a busy machine
         raised([], lambda: poll(dist.all_reduce(torch.ones(4 + self.rank), async_op=True)))
         entry = pickle.loads(Path(self.folder, f"trace_{self.rank}").read_bytes())["entries"][0]
         names = [frame["name"] for frame in entry.get("frames", [])]
