@@ -133,7 +133,8 @@ void find_standing(const Dumps& dumps, TraceFindings& findings) {
         text += fmt::format(", {} {}", group.alike ? "waits for" : "each may wait for",
                             base::list_of_ranks(group.waits_for));
       const std::string least = format_seconds(group.least), most = format_seconds(group.most);
-      if (group.most > 0) text += ", " + (least == most ? most : least + " to " + most);
+      if (group.most > 0)
+        text += least == most ? fmt::format(", {}", most) : fmt::format(", {} to {}", least, most);
       texts[text] = group.ranks;
     }
     tell_alike(texts, "standing", dump_lanes[place], ": ", findings);
@@ -176,6 +177,7 @@ void find_late(const Dumps& dumps, TraceFindings& findings) {
     }
   }
   std::vector<std::tuple<double, int, std::size_t>> order;
+  order.reserve(late.size());
   for (const auto& [rank, sums] : late) order.emplace_back(-sums.second, rank, sums.first);
   std::ranges::sort(order);
   order.resize(std::min(order.size(), most_late));

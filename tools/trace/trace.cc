@@ -32,6 +32,7 @@ void print_job(const Dumps& dumps) {
   std::map<std::string, std::vector<int>> by_reason;
   for (const Dump& dump : dumps) by_reason[dump.written.text("why")].push_back(dump.rank);
   std::vector<std::string> files;
+  files.reserve(by_reason.size());
   for (const auto& [why, ranks] : by_reason)
     files.push_back(fmt::format("{} of {}", why, base::list_of_ranks(ranks)));
   const auto [first, last] = std::ranges::minmax_element(dumps, {}, &Dump::time);
