@@ -44,9 +44,10 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Unity files of eight sources: with separate sources the first build takes far longer, and each
-# mutant gains only a few seconds.
-OPTIONS = ["-Dunity=on", "-Dunity_size=8", "-Doptimization=1", "-Ddebug=false", "-Dbench=false"]
+# Unity files of nine sources: with separate sources the first build takes far longer, and each
+# mutant gains only a few seconds. Not eight: meson 1.0 misses a file of librondo.a where the sources
+# fill the last one, and there are 256.
+OPTIONS = ["-Dunity=on", "-Dunity_size=9", "-Doptimization=1", "-Ddebug=false", "-Dbench=false"]
 # Most tests wait more than they compute.
 AT_ONCE = 4
 # These build the whole tree again, start virtual machines, or check the places of mutants.
