@@ -135,6 +135,8 @@ TEST_CASE(
   CHECK(seen.failed <= seen.now);
   REQUIRE(seen.records.size() == 2);
   CHECK(seen.records[1].state == RecordState::ranks);
+  REQUIRE(seen.peers.size() == 1);
+  CHECK(seen.peers[0].expected == "#1 segment 0 frame 0");
   const engine::Snapshot after = cluster[0].snapshot();
   CHECK(after.records.at(0).state == RecordState::failed);
   CHECK(after.status.lanes[0].started == 3);

@@ -89,6 +89,7 @@ class Round {
     INFO(trace);
     CHECK(contains(trace, with_rank(fault_.cause, victim_)));
     CHECK(contains(trace, fault_.code + with_rank(", caused by rank N", victim_)));
+    if (fault_.signal == SIGKILL && victim_ != 0) CHECK(contains(trace, ", as rank 0 heard: "));
   }
 
  private:
