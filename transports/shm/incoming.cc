@@ -21,16 +21,22 @@ constexpr std::size_t lazy_steps = 4;
 
 }  // namespace
 
-std::uint64_t ShmIncoming::available() const noexcept {
+// Looks at the peer's cache line.
+std::uint64_t ShmIncoming::produced() const noexcept {
   const std::uint64_t produced =
       peer_.other.produced[static_cast<std::size_t>(lane_)].load(std::memory_order_acquire);
-  if (produced < produced_ || produced < consumed_ || produced - consumed_ > ring_bytes_ ||
-      produced % ring_unit != 0) {
+  if (produced < produced_ || produced > consumed_ + ring_bytes_ || produced % ring_unit != 0)
     corrupt_ = true;
-    return 0;
-  }
-  produced_ = produced;
-  return produced - consumed_;
+  else
+    produced_ = produced;
+  return produced_;
+}
+
+// How many bytes of the payload under way may be read. A small frame has come whole.
+std::size_t ShmIncoming::payload_came() const noexcept {
+  if (frames_.receive().bytes <= whole_bytes) return frames_.left();
+  if (produced_ <= consumed_ && produced() <= consumed_) return 0;
+  return static_cast<std::size_t>(produced_ - consumed_);
 }
 
 void ShmIncoming::tell_consumed(std::uint64_t step) noexcept {
@@ -62,8 +68,8 @@ bool ShmIncoming::pump(transports::Link& link) {
 // A header never lies across the end of the ring. It is copied before it is checked, because the
 // peer may write to it afterwards.
 bool ShmIncoming::take_header(transports::Link& link) {
-  if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
-  std::memcpy(frames_.head_rest().data(), ring_ + consumed_ % ring_bytes_, ring_unit);
+  if (!header_came()) return false;
+  std::memcpy(frames_.head_rest().data(), here(), ring_unit);
   frames_.head_came(ring_unit);
   consumed_ += ring_unit;
   budget_ -= std::min(budget_, ring_unit);
@@ -87,9 +93,8 @@ bool ShmIncoming::show_again(transports::Link& link) {
 
 // The place is copied before it is checked, because the peer may write to it afterwards.
 bool ShmIncoming::take_place() {
-  if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
   PayloadPlace place;
-  std::memcpy(&place, ring_ + consumed_ % ring_bytes_, sizeof place);
+  std::memcpy(&place, here(), sizeof place);
   consumed_ += ring_unit;
   place_awaited_ = false;
   const auto& [slot, generation, offset] = place.window;
@@ -108,13 +113,11 @@ bool ShmIncoming::take_place() {
 }
 
 bool ShmIncoming::deliver(transports::Link& link) {
-  std::uint64_t come = produced_ - consumed_;
-  if (come == 0) come = available();
-  const std::size_t place = consumed_ % ring_bytes_;
-  const std::size_t bytes = std::min({frames_.left(), budget_, ring_bytes_ - place,
-                                      read_piece_bytes, static_cast<std::size_t>(come)});
+  const std::size_t bytes =
+      std::min({frames_.left(), budget_, ring_bytes_ - consumed_ % ring_bytes_, read_piece_bytes,
+                payload_came()});
   if (bytes == 0) return false;
-  const std::size_t taken = frames_.take(link, {ring_ + place, bytes});
+  const std::size_t taken = frames_.take(link, {here(), bytes});
   consumed_ += taken;
   budget_ -= taken;
   if (frames_.left() == 0)

@@ -10,6 +10,7 @@
 
 #include "transports/assembler.h"
 #include "transports/shm/neighbour.h"
+#include "transports/shm/ring.h"
 #include "transports/shm/windows.h"
 #include "transports/transport.h"
 
@@ -36,7 +37,7 @@ class ShmIncoming {
   // Reads nothing more.
   void halt() noexcept { frames_.halt(); }
   // True when everything that came has been delivered.
-  bool empty() const noexcept { return available() == 0 && referenced_.empty() && !frames_.held(); }
+  bool empty() const noexcept { return !may_take() && referenced_.empty() && !frames_.held(); }
   // True when no part of a frame has been taken.
   bool at_boundary() const noexcept { return frames_.collecting(); }
   // Nothing more is read: the sink holds a header, or the link is closed.
@@ -46,7 +47,7 @@ class ShmIncoming {
   bool cut() const noexcept { return cut_; }
   // True when pump() would do something.
   bool ready() const noexcept {
-    return !stuck() && !corrupt_ && (available() != 0 || !referenced_.empty());
+    return !stuck() && !corrupt_ && (may_take() || !referenced_.empty());
   }
   // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
@@ -55,7 +56,16 @@ class ShmIncoming {
   std::string_view misuse() const noexcept { return frames_.misuse(); }
 
  private:
-  std::uint64_t available() const noexcept;
+  const std::byte* here() const noexcept { return ring_ + consumed_ % ring_bytes_; }
+  bool header_came() const noexcept {
+    return first_word(here()).load(std::memory_order_acquire) != 0;
+  }
+  std::uint64_t produced() const noexcept;
+  std::size_t payload_came() const noexcept;
+  bool may_take() const noexcept {
+    return frames_.collecting() ? header_came()
+                                : frames_.accepted() && (place_awaited_ || payload_came() != 0);
+  }
   bool take_header(transports::Link& link);
   void show(transports::Link& link);
   bool show_again(transports::Link& link);
@@ -71,7 +81,7 @@ class ShmIncoming {
   const std::size_t ring_bytes_;
   const ShmImports& imports_;
   std::uint64_t consumed_ = 0, told_ = 0;
-  mutable std::uint64_t produced_ = 0;  // by the peer, as last seen
+  mutable std::uint64_t produced_ = 0;  // by the peer in large frames, as last seen
   mutable bool corrupt_ = false;
   transports::Assembler frames_;
   bool place_awaited_ = false;             // the place of the frame comes next

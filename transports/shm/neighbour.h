@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "base/process_fence.h"
 #include "transports/host/packet.h"
 #include "transports/shm/bell.h"
 #include "transports/shm/segment.h"
@@ -18,13 +19,14 @@ namespace rondo::shm {
 // driver of the transport), without locks.
 //
 // A rank that is about to sleep says so and then looks once more for work. The others write their
-// news and then look whether it sleeps. There is a full fence between the two steps on both sides.
-// So one of them sees the other, and no wake-up is lost. The bell is rung once for each sleep.
+// news and then look whether it sleeps. There is a full fence between the two steps on both sides,
+// which the sleeper makes for both where the system allows it (light()). So one of them sees the
+// other, and no wake-up is lost. The bell is rung once for each sleep.
 class ShmNeighbourState {
  public:
   ShmNeighbourState(int its_rank, std::size_t its_index, Segment its_segment, SegmentPair& own_pair,
                     std::size_t own_index, Bell its_bell, base::FileDescriptor its_socket,
-                    host::PeerProcess its_process)
+                    host::PeerProcess its_process, bool joined_fences)
       : rank(its_rank),
         index(its_index),
         theirs(std::move(its_segment)),
@@ -32,8 +34,11 @@ class ShmNeighbourState {
         other(theirs.pair(own_index)),
         socket(std::move(its_socket)),
         process(its_process),
-        bell_(std::move(its_bell)) {}
+        bell_(std::move(its_bell)),
+        light_(joined_fences && theirs.head().heavy_fence.load(std::memory_order_relaxed) != 0) {}
 
+  // Call it after news in the rings.
+  void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
   void produced(transports::Lane lane, std::uint64_t bytes) noexcept {
     mine.produced[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);
     changed();
@@ -44,8 +49,16 @@ class ShmNeighbourState {
   }
   // Call wake() after news for this rank. ring() is the same for a caller that has made the fence.
   void wake() noexcept {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    fence(light_);
     ring();
+  }
+  // Whether a light fence is enough before a look whether the rank sleeps.
+  bool light() const noexcept { return light_; }
+  static void fence(bool light) noexcept {
+    if (light)
+      base::light_fence();
+    else
+      std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   void ring() noexcept {
     ring_if([](const SegmentHead&) { return true; });
@@ -94,9 +107,9 @@ class ShmNeighbourState {
     rung_ = sleep;
     bell_.ring();
   }
-  void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
 
   Bell bell_;
+  const bool light_;
   std::uint64_t changes_ = 0, rung_ = 0;
 };
 

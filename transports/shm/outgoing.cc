@@ -17,8 +17,8 @@ constexpr std::size_t worth_beginning = std::size_t{16} << 10;
 
 }  // namespace
 
-// The room in whole units. It reads the peer's cache line, so callers first check whether the room
-// that they know of is enough.
+// The room in whole units, but for the one that stays free. It reads the peer's cache line, so
+// callers first check whether the room that they know of is enough.
 std::size_t ShmOutgoing::room() const noexcept {
   const std::uint64_t consumed =
       peer_.other.consumed[static_cast<std::size_t>(lane_)].load(std::memory_order_acquire);
@@ -27,7 +27,7 @@ std::size_t ShmOutgoing::room() const noexcept {
     return 0;
   }
   consumed_ = consumed;
-  return static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed)) / ring_unit * ring_unit;
+  return known_room();
 }
 
 transports::Send ShmOutgoing::refuse(std::size_t needed) noexcept {
@@ -42,51 +42,72 @@ transports::Send ShmOutgoing::queue(std::uint64_t until) noexcept {
   return transports::Send::queued;
 }
 
-void ShmOutgoing::put_unit(const void* unit) noexcept {
-  std::memcpy(ring_ + produced_ % ring_bytes_, unit, ring_unit);
-  produced_ += ring_unit;
-}
-
 transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
                                    std::span<const std::byte> payload) {
   const bool large = has_place(payload.size());
   const std::size_t needed = large ? ring_unit + sizeof(PayloadPlace) + worth_beginning
                                    : ring_unit + whole_units(payload.size());
   if (copying_ || corrupt_ || queued_count_ == most_queued) return refuse(needed);
-  if (ring_bytes_ - (produced_ - consumed_) < needed && room() < needed) return refuse(needed);
-  put_unit(header.data());
+  if (known_room() < needed && room() < needed) return refuse(needed);
+  std::byte* const head = place(produced_);
+  produced_ += ring_unit;
+  if (payload.size() <= whole_bytes) {
+    copy_whole(payload);
+    end_frame();
+    tell(head, header);
+    peer_.wake();
+    return transports::Send::done;
+  }
   if (large) {
-    const PayloadPlace place{windows_.find(payload.data(), payload.size())};
-    put_unit(&place);
-    if (place.window.generation != 0) {
-      peer_.produced(lane_, produced_);
+    const PayloadPlace where{windows_.find(payload.data(), payload.size())};
+    std::memcpy(place(produced_), &where, sizeof where);
+    produced_ += ring_unit;
+    if (where.window.generation != 0) {
+      end_frame();
+      tell(head, header);
       peer_.wake();
       return queue(produced_);
     }
   }
+  tell(head, header);
   payload_ = payload;
-  if (payload.empty()) peer_.produced(lane_, produced_);
   copying_ = !put();
   peer_.wake();
   return copying_ ? queue(not_copied) : transports::Send::done;
+}
+
+// The header, and everything before it, is there for the peer.
+void ShmOutgoing::tell(std::byte* head, const transports::HeaderBytes& header) noexcept {
+  std::uint64_t first = 0;
+  std::memcpy(&first, header.data(), sizeof first);
+  std::memcpy(head + sizeof first, header.data() + sizeof first, ring_unit - sizeof first);
+  first_word(head).store(first, std::memory_order_release);
+  peer_.changed();
+}
+
+void ShmOutgoing::copy_whole(std::span<const std::byte> payload) noexcept {
+  const std::size_t front = std::min(payload.size(), ring_bytes_ - produced_ % ring_bytes_);
+  base::copy_bytes(place(produced_), payload.data(), front);
+  if (front < payload.size())
+    base::copy_bytes(ring_, payload.data() + front, payload.size() - front);
+  produced_ += whole_units(payload.size());
 }
 
 // Copies as much of the payload as there is room for. True when that was all.
 bool ShmOutgoing::put() {
   bool told = false;
   while (!payload_.empty()) {
-    const std::size_t place = produced_ % ring_bytes_;
-    const std::size_t free =
-        static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed_)) / ring_unit * ring_unit;
+    const std::size_t to_end = ring_bytes_ - produced_ % ring_bytes_;
     const std::size_t bytes =
-        std::min({payload_.size(), free, ring_bytes_ - place, written_piece_bytes});
+        std::min({payload_.size(), known_room(), to_end, written_piece_bytes});
     if (bytes == 0) {
       if (room() == 0) break;
       continue;
     }
-    base::copy_bytes(ring_ + place, payload_.data(), bytes);
+    base::copy_bytes(place(produced_), payload_.data(), bytes);
     payload_ = payload_.subspan(bytes);
     produced_ += whole_units(bytes);
+    if (payload_.empty()) end_frame();
     peer_.produced(lane_, produced_);
     if (!told && !payload_.empty()) peer_.wake();  // to read the first part meanwhile
     told = true;

@@ -47,6 +47,10 @@ class ShmOutgoing {
   static constexpr std::uint64_t copied = 0, not_copied = UINT64_MAX;  // in queued_
 
   std::size_t room() const noexcept;
+  std::size_t known_room() const noexcept {
+    return static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed_)) / ring_unit * ring_unit -
+           ring_unit;
+  }
   bool first_is_sent() const noexcept {
     return queued_count_ != 0 && queued_[first_queued_] <= consumed_;
   }
@@ -58,7 +62,10 @@ class ShmOutgoing {
   std::uint64_t& last_queued() noexcept {
     return queued_[(first_queued_ + queued_count_ - 1) % most_queued];
   }
-  void put_unit(const void* unit) noexcept;
+  std::byte* place(std::uint64_t at) const noexcept { return ring_ + at % ring_bytes_; }
+  void copy_whole(std::span<const std::byte> payload) noexcept;
+  void tell(std::byte* head, const transports::HeaderBytes& header) noexcept;
+  void end_frame() noexcept { first_word(place(produced_)).store(0, std::memory_order_relaxed); }
   bool put();
 
   ShmNeighbourState& peer_;

@@ -6,9 +6,17 @@
 //         | header place                      ; larger; the payload lies at the place
 // Both ends know the size of the payload, so both know whether a place follows the header. Each
 // part begins at a multiple of ring_unit.
+//
+// The header's first word is not 0, and says that the header has come, with the place. The sender
+// stores it last. Before that it stores 0 in the word where the header after the frame will begin.
+// So a receiver that looks only there sees each header, and a small message costs one cache line
+// that one rank writes and the other reads. A payload of at most whole_bytes comes with its header;
+// of a larger one SegmentPair::produced says how much has come. The ring keeps one unit free for
+// the word after the last frame.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,6 +28,19 @@ inline constexpr std::size_t ring_unit = 64;
 static_assert(transports::frame_header_bytes == ring_unit);
 constexpr std::uint64_t whole_units(std::uint64_t bytes) noexcept {
   return (bytes + ring_unit - 1) / ring_unit * ring_unit;
+}
+
+// A larger payload is worth the counter that tells of its first part before the last is copied.
+inline constexpr std::size_t whole_bytes = std::size_t{4} << 10;
+
+// The word that says whether a header has come.
+using RingWord = std::atomic<std::uint64_t>;
+static_assert(sizeof(RingWord) == 8 && RingWord::is_always_lock_free);
+inline RingWord& first_word(std::byte* unit) noexcept {
+  return *reinterpret_cast<RingWord*>(unit);
+}
+inline const RingWord& first_word(const std::byte* unit) noexcept {
+  return *reinterpret_cast<const RingWord*>(unit);
 }
 
 constexpr bool has_place(std::size_t payload_bytes) noexcept {

@@ -3,15 +3,16 @@
 // A segment is the memory that a rank shows to the others of its host. Its owner alone writes it;
 // the others map it without the right to write.
 //   segment = head pair*ranks area ring*(3*ranks)        ; ranks: those of this host, in order
-// Each pair is for one other rank: how much has been put into the rings for it (one for each lane),
-// and how much of its rings for this rank has been taken out. Since one rank writes a pair and one
-// reads it, all of that has one cache line.
+// Each pair is for one other rank: how much of large frames has been put into the rings for it (one
+// for each lane), and how much of its rings for this rank has been taken out. Since one rank writes
+// a pair and one reads it, all of that has one cache line. Small frames need no look at it (ring.h).
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/process_fence.h"
 #include "base/shared_memory.h"
 #include "transports/transport.h"
 
@@ -22,8 +23,18 @@ struct SegmentHead {
   std::atomic<std::uint64_t> awaited;               // whose stores must wake it: see Windows::await
   std::atomic<std::uint32_t> core;                  // that on which it waited last, plus 1
   alignas(64) std::atomic<std::uint32_t> left;      // not 0: it has closed in order
+  // Not 0: it makes a heavy fence before it sleeps (base/process_fence.h). Set before peers see it.
+  std::atomic<std::uint32_t> heavy_fence;
   std::atomic<std::uint32_t> extents;  // mask of those that its memory file has (extent.h)
   std::atomic<std::uint32_t> stopped;  // not 0: its callers may have got their memory back
+
+  // For the owner, between what it says of its sleep and its last look for news.
+  void fence_before_look() const noexcept {
+    if (heavy_fence.load(std::memory_order_relaxed) != 0)
+      base::heavy_fence();
+    else
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 };
 
 struct alignas(64) SegmentPair {

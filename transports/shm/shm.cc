@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/occasional.h"
+#include "base/process_fence.h"
 #include "transports/host/address.h"
 #include "transports/host/exchange_all.h"
 #include "transports/host/exports.h"
@@ -106,7 +107,7 @@ class Shm final : public transports::Transport {
   using Links = std::array<std::unique_ptr<ShmLink>, transports::link_lane_count>;
 
   host::Address own_address() const;
-  void make_segment(const SegmentLayout& layout, bool alone);
+  void make_segment(const SegmentLayout& layout, std::size_t ranks, bool alone);
   void close_after_exchange();
   void adopt(host::Peer met, Received received, std::size_t index, const SegmentLayout& layout);
   void make_links(const SegmentLayout& layout);
@@ -120,6 +121,7 @@ class Shm final : public transports::Transport {
 
   const Options options_;
   const pid_t process_ = ::getpid();
+  const bool joined_fences_ = base::join_process_fences();
   host::Listener listener_;
   host::Interruption interruption_;
   base::FileDescriptor epoll_, memory_;
@@ -189,7 +191,7 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   }
   if (neighbours.empty()) return listener_.socket.reset();
   const SegmentLayout layout(neighbours.size() + 1);
-  make_segment(layout, neighbours.size() + 1 == addresses.size());
+  make_segment(layout, neighbours.size() + 1, neighbours.size() + 1 == addresses.size());
   std::map<int, Received> received;
   const host::Offer own{options_.rank,
                         options_.size,
@@ -217,14 +219,17 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   make_links(layout);
 }
 
-// alone: this rank reaches all others.
-void Shm::make_segment(const SegmentLayout& layout, bool alone) {
+// ranks: of this host. alone: there are no others. Ranks that share cores sleep often, so there each
+// makes its own fences.
+void Shm::make_segment(const SegmentLayout& layout, std::size_t ranks, bool alone) {
   bell_.emplace(options_.may_sleep_on_word && alone ? Bell::Kind::word : Bell::Kind::event);
   wait_word_ = bell_->word();
   memory_ = base::make_shared_memory(layout.bytes());
   base::Mapping mapping(memory_.get(), layout.bytes(), base::Mapping::Access::write);
   mapping.hide_from_children();
   own_.emplace(layout, std::move(mapping));
+  if (joined_fences_ && ranks <= static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)))
+    own_->head().heavy_fence.store(1, std::memory_order_relaxed);
   base::forbid_writing(memory_.get());
   if (wait_word_ == nullptr) watch(bell_->descriptor(), bell_id);
 }
@@ -241,7 +246,7 @@ void Shm::adopt(host::Peer met, Received received, std::size_t index, const Segm
   watch(met.socket.get(), peers_.size());
   peers_.push_back(std::make_unique<ShmNeighbourState>(
       met.rank, index, Segment(layout, std::move(received.segment)), own_->pair(index), own_index_,
-      std::move(received.bell), std::move(met.socket), met.process));
+      std::move(received.bell), std::move(met.socket), met.process, joined_fences_));
 }
 
 void Shm::make_links(const SegmentLayout& layout) {
@@ -364,7 +369,7 @@ bool Shm::prepare_sleep() {
   if (asleep_) look();  // the last sleep has ended without a call of progress()
   asleep_ = true;
   own_->head().sleeping.store(++sleeps_, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  own_->head().fence_before_look();
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i]->changes() == peers_[i]->seen && !peers_[i]->busy) continue;
     if (std::ranges::none_of(links_[i], &ShmLink::ready, to_link)) continue;

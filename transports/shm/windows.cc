@@ -127,7 +127,8 @@ ShmWindows::ShmWindows(int rank, const Segment& own,
       rank_(rank),
       own_(own),
       peers_(peers),
-      exports_(std::move(exports)) {
+      exports_(std::move(exports)),
+      all_light_(std::ranges::all_of(peers, [](const auto& peer) { return peer->light(); })) {
   for (const auto& peer : peers_) imports_.emplace_back(*peer);
   await(transports::every_wake_bit);
 }
@@ -177,12 +178,13 @@ void ShmWindows::set_sink(host::DescriptorSink* sink) noexcept {
 }
 
 void ShmWindows::await(std::uint64_t ranks) noexcept {
+  const SegmentHead& head = own_.head();
   own_.head().awaited.store(ranks, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (head.sleeping.load(std::memory_order_relaxed) != 0) head.fence_before_look();
 }
 
 void ShmWindows::notify() noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ShmNeighbourState::fence(all_light_);
   for (const auto& peer : peers_) peer->ring_if_awaited(transports::wake_bit(rank_));
 }
 

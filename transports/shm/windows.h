@@ -89,6 +89,7 @@ class ShmWindows final : public transports::Windows, public host::DescriptorPass
   const Segment& own_;
   std::span<const std::unique_ptr<ShmNeighbourState>> peers_;
   std::shared_ptr<host::Exports> exports_;
+  const bool all_light_;
   std::vector<ShmImports> imports_;  // by peer
   host::DescriptorSink* sink_ = nullptr;
 };
