@@ -97,6 +97,9 @@ class Link {
   // Sends header and payload as one frame. Frames are delivered in the order of the calls. Opens
   // the connection when it is not open yet, and answers full until it is.
   virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload) = 0;
+  // Does for this link alone what Transport::progress() does for all, if that is much cheaper. The
+  // driver calls it between two calls of progress(). True when anything moved.
+  virtual bool look() { return false; }
 
  protected:
   // The connection has shown an address that is more exact.
@@ -110,7 +113,7 @@ class Link {
 };
 
 // The engine's side of a link: the lane that the link belongs to. A transport calls it only from
-// within Transport::progress, never from send, on the driving thread.
+// within Transport::progress and Link::look, never from send, on the driving thread.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -56,7 +56,7 @@ class ShmIncoming {
   std::string_view misuse() const noexcept { return frames_.misuse(); }
 
  private:
-  const std::byte* here() const noexcept { return ring_ + consumed_ % ring_bytes_; }
+  const std::byte* here() const noexcept { return ring_ + in_ring(consumed_, ring_bytes_); }
   bool header_came() const noexcept {
     return first_word(here()).load(std::memory_order_acquire) != 0;
   }

@@ -34,6 +34,7 @@ class ShmLink final : public transports::Link {
   // The link has been asked for. Only then the sink hears of a peer that closes in order.
   void use() noexcept { used_ = true; }
   bool progress();
+  bool look() override { return progress(); }
   // Stops the link: nothing moves any more, and the sink hears no more of it.
   void halt() noexcept {
     broken_ = true;

@@ -12,6 +12,7 @@ namespace {
 // A large payload is copied in parts of this size, so that the peer can read one part while the
 // next is copied.
 constexpr std::size_t written_piece_bytes = std::size_t{32} << 10;
+constexpr std::uint64_t cleared_ahead = 15 * ring_unit;
 // A large frame is begun when there is room for this many bytes of its payload.
 constexpr std::size_t worth_beginning = std::size_t{16} << 10;
 
@@ -52,8 +53,8 @@ transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
   std::byte* const head = place(produced_);
   produced_ += ring_unit;
   if (payload.size() <= whole_bytes) {
+    clear_words(produced_ + whole_units(payload.size()), payload.empty() ? cleared_ahead : 0);
     copy_whole(payload);
-    end_frame();
     tell(head, header);
     peer_.wake();
     return transports::Send::done;
@@ -63,17 +64,29 @@ transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
     std::memcpy(place(produced_), &where, sizeof where);
     produced_ += ring_unit;
     if (where.window.generation != 0) {
-      end_frame();
+      clear_words(produced_);
       tell(head, header);
       peer_.wake();
       return queue(produced_);
     }
   }
-  tell(head, header);
   payload_ = payload;
+  put_piece();
+  tell(head, header);
+  if (!payload_.empty()) peer_.wake();  // to read the first part meanwhile
   copying_ = !put();
   peer_.wake();
   return copying_ ? queue(not_copied) : transports::Send::done;
+}
+
+// Afterwards the word is 0 where the next header begins, and so are those of some units ahead: to
+// clear one that the receiver already reads would fetch its line twice for each message.
+void ShmOutgoing::clear_words(std::uint64_t next, std::uint64_t ahead) noexcept {
+  if (cleared_ > next) return;
+  const std::uint64_t end = std::min(next + ahead + ring_unit, consumed_ + ring_bytes_);
+  cleared_ = std::max(cleared_, next);
+  for (; cleared_ < end; cleared_ += ring_unit)
+    first_word(place(cleared_)).store(0, std::memory_order_relaxed);
 }
 
 // The header, and everything before it, is there for the peer.
@@ -86,33 +99,31 @@ void ShmOutgoing::tell(std::byte* head, const transports::HeaderBytes& header) n
 }
 
 void ShmOutgoing::copy_whole(std::span<const std::byte> payload) noexcept {
-  const std::size_t front = std::min(payload.size(), ring_bytes_ - produced_ % ring_bytes_);
+  const std::size_t front = std::min(payload.size(), ring_bytes_ - in_ring(produced_, ring_bytes_));
   base::copy_bytes(place(produced_), payload.data(), front);
   if (front < payload.size())
     base::copy_bytes(ring_, payload.data() + front, payload.size() - front);
   produced_ += whole_units(payload.size());
 }
 
+// False when there is no room as far as this rank knows.
+bool ShmOutgoing::put_piece() noexcept {
+  const std::size_t to_end = ring_bytes_ - in_ring(produced_, ring_bytes_);
+  const std::size_t bytes = std::min({payload_.size(), known_room(), to_end, written_piece_bytes});
+  if (bytes == 0) return false;
+  base::copy_bytes(place(produced_), payload_.data(), bytes);
+  payload_ = payload_.subspan(bytes);
+  produced_ += whole_units(bytes);
+  if (payload_.empty()) clear_words(produced_);
+  peer_.produced(lane_, produced_);
+  return true;
+}
+
 // Copies as much of the payload as there is room for. True when that was all.
 bool ShmOutgoing::put() {
-  bool told = false;
-  while (!payload_.empty()) {
-    const std::size_t to_end = ring_bytes_ - produced_ % ring_bytes_;
-    const std::size_t bytes =
-        std::min({payload_.size(), known_room(), to_end, written_piece_bytes});
-    if (bytes == 0) {
-      if (room() == 0) break;
-      continue;
-    }
-    base::copy_bytes(place(produced_), payload_.data(), bytes);
-    payload_ = payload_.subspan(bytes);
-    produced_ += whole_units(bytes);
-    if (payload_.empty()) end_frame();
-    peer_.produced(lane_, produced_);
-    if (!told && !payload_.empty()) peer_.wake();  // to read the first part meanwhile
-    told = true;
-  }
-  return payload_.empty();
+  while (!payload_.empty())
+    if (!put_piece() && room() == 0) return false;
+  return true;
 }
 
 bool ShmOutgoing::pump(transports::Link& link) {

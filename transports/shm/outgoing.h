@@ -62,10 +62,11 @@ class ShmOutgoing {
   std::uint64_t& last_queued() noexcept {
     return queued_[(first_queued_ + queued_count_ - 1) % most_queued];
   }
-  std::byte* place(std::uint64_t at) const noexcept { return ring_ + at % ring_bytes_; }
+  std::byte* place(std::uint64_t at) const noexcept { return ring_ + in_ring(at, ring_bytes_); }
   void copy_whole(std::span<const std::byte> payload) noexcept;
   void tell(std::byte* head, const transports::HeaderBytes& header) noexcept;
-  void end_frame() noexcept { first_word(place(produced_)).store(0, std::memory_order_relaxed); }
+  void clear_words(std::uint64_t next, std::uint64_t ahead = 0) noexcept;
+  bool put_piece() noexcept;
   bool put();
 
   ShmNeighbourState& peer_;
@@ -74,6 +75,7 @@ class ShmOutgoing {
   const std::size_t ring_bytes_;
   transports::Windows& windows_;
   std::uint64_t produced_ = 0;
+  std::uint64_t cleared_ = 0;  // no word from produced_ to here says that a header has come
   mutable std::uint64_t consumed_ = 0;  // by the peer, as last seen
   mutable bool corrupt_ = false;
   bool copying_ = false;  // the last of queued_ goes through the ring, and payload_ is its rest

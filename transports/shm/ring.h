@@ -8,7 +8,7 @@
 // part begins at a multiple of ring_unit.
 //
 // The header's first word is not 0, and says that the header has come, with the place. The sender
-// stores it last. Before that it stores 0 in the word where the header after the frame will begin.
+// stores it last. Before that it has stored 0 in the word where the header after the frame begins.
 // So a receiver that looks only there sees each header, and a small message costs one cache line
 // that one rank writes and the other reads. A payload of at most whole_bytes comes with its header;
 // of a larger one SegmentPair::produced says how much has come. The ring keeps one unit free for
@@ -28,6 +28,12 @@ inline constexpr std::size_t ring_unit = 64;
 static_assert(transports::frame_header_bytes == ring_unit);
 constexpr std::uint64_t whole_units(std::uint64_t bytes) noexcept {
   return (bytes + ring_unit - 1) / ring_unit * ring_unit;
+}
+
+// Where the byte of this number lies. The size of a ring is a power of two: a division would take
+// longer than the rest of a small message's send.
+constexpr std::size_t in_ring(std::uint64_t byte, std::size_t ring_bytes) noexcept {
+  return static_cast<std::size_t>(byte) & (ring_bytes - 1);
 }
 
 // A larger payload is worth the counter that tells of its first part before the last is copied.
