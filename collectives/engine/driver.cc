@@ -22,6 +22,9 @@ constexpr int passes_between_time_checks = 32;
 // If a wait ends after fewer spins, the next wait goes on counting: a small operation takes not
 // much longer than a look at the clock.
 constexpr int spins_between_time_checks = 8;
+// A pass looks at every lane and peer. Between two passes a thread that waits looks so often for
+// what it waits for.
+constexpr int looks_between_passes = 16;
 
 }  // namespace
 
@@ -86,6 +89,7 @@ bool Driver::drive(const Goal* goal, base::TimePoint until) {
       if (++passes % passes_between_time_checks != 0) continue;
     } else if (spins_left_ > 0) {
       --spins_left_;
+      if (goal != nullptr) look_for(*goal);
       base::pause_processor();
       continue;
     }
@@ -109,6 +113,11 @@ bool Driver::drive(const Goal* goal, base::TimePoint until) {
     }
   }
   return true;
+}
+
+void Driver::look_for(const Goal& goal) {
+  for (int i = 0; i < looks_between_passes; ++i)
+    if (driven_.look_for(goal.operation)) return waiting_.moved();
 }
 
 void Driver::give_way(base::TimePoint now) {

@@ -54,6 +54,8 @@ class Driven {
   virtual ~Driven() = default;
   // Moves what can be moved without blocking. True when anything was.
   virtual bool pass() = 0;
+  // Does only what this operation waits for most likely, if that is much cheaper than a pass.
+  virtual bool look_for(const operation::Operation& operation) = 0;
   // Looks at deadlines, stalls and lost links. next_check() says when to call it; a little later
   // does no harm.
   virtual void check_time(base::TimePoint now) = 0;
@@ -126,6 +128,7 @@ class Driver {
   bool drive(const Goal* goal, base::TimePoint until) RONDO_REQUIRES(mutex_);
   bool wanted(const Goal* goal) const RONDO_REQUIRES(mutex_);
   bool sleep(base::TimePoint until, bool on_behalf_of_nobody) RONDO_REQUIRES(mutex_);
+  void look_for(const Goal& goal) RONDO_REQUIRES(mutex_);
   void let_in() RONDO_REQUIRES(mutex_);
   void give_way(base::TimePoint now) RONDO_REQUIRES(mutex_);
   void tell_waiters() RONDO_REQUIRES(mutex_);

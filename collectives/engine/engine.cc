@@ -83,10 +83,21 @@ operation::Operation* Engine::started(operation::Operation& operation, bool unat
   const auto running = [&] { return operation.state() == operation::Operation::State::running; };
   if (const operation::Failure* const failure = verdict_.failure()) fail_calls(*failure);
   if (running()) times_.call_started();
-  const bool moved = running() && pass();
+  const bool moved = running() && (looks_alone(operation) ? look_for(operation) : pass());
   driver_.operation_started({running(), moved, unattended});
   deliver();
   return &operation;
+}
+
+// Whether a look is enough after the start: nothing else is under way, and no schedule runs it.
+bool Engine::looks_alone(const operation::Operation& operation) const {
+  const operation::CollectiveOperation* const call = operation.collective();
+  const bool scheduled =
+      call != nullptr && call->signature.algorithm != schedules::Algorithm::direct;
+  return !scheduled && operation.earlier == nullptr &&
+         std::ranges::all_of(calls_, [&](const operation::LaneCalls& calls) {
+           return calls.first() == nullptr || calls.first() == &operation;
+         });
 }
 
 void Engine::leave(const operation::Operation& operation) {
@@ -163,10 +174,10 @@ void Engine::set_callback(operation::Operation& operation,
 
 // Work that fails without memory, without descriptors to watch with, or because a device has
 // failed.
-template <bool (Engine::*work)()>
-bool Engine::attempt() {
+template <class Work>
+bool Engine::attempt(const Work& work) {
   try {
-    return (this->*work)();
+    return work();
   } catch (const std::exception& error) {
     suspect(operation::cannot_go_on(options_.rank, error));
     return false;
@@ -175,7 +186,13 @@ bool Engine::attempt() {
 
 bool Engine::pass() {
   driver_.mutex().assert_held();
-  return attempt<&Engine::move>();
+  return attempt([this] { return move(); });
+}
+
+bool Engine::look_for(const operation::Operation& operation) {
+  driver_.mutex().assert_held();
+  return !verdict_.stopped() &&
+         attempt([&operation] { return operation.owner->look_for(operation); });
 }
 
 bool Engine::move() {
@@ -224,14 +241,14 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wake_source().descriptor);
   }
-  if (!attempt<&Engine::prepare_devices>()) return false;
+  if (!attempt([this] { return prepare_devices(); })) return false;
   // From now on others wake this rank; what they stored before must be seen here.
-  if (attempt<&Engine::look_at_memory>()) return false;
+  if (attempt([this] { return look_at_memory(); })) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
   // stored before, without waking this one.
   if (owners_.awaited() != ranks) {
     await(transports::every_wake_bit);
-    if (attempt<&Engine::look_at_memory>()) return false;
+    if (attempt([this] { return look_at_memory(); })) return false;
   }
   return !verdict_.has_reports();
 }

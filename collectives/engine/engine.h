@@ -126,6 +126,7 @@ class Engine final : private operation::OwnerHost, private Driven {
 
   // Driven: under the lock.
   bool pass() override;
+  bool look_for(const operation::Operation& operation) override;
   void check_time(base::TimePoint now) override;
   base::TimePoint next_check() const noexcept override;
   void pausing() noexcept override;
@@ -148,8 +149,9 @@ class Engine final : private operation::OwnerHost, private Driven {
   void prepare(const operation::DeviceCall& device) RONDO_REQUIRES(driver_.mutex());
   operation::Operation* started(operation::Operation& operation, bool unattended)
       RONDO_REQUIRES(driver_.mutex());
-  template <bool (Engine::*work)()>
-  bool attempt() RONDO_REQUIRES(driver_.mutex());
+  bool looks_alone(const operation::Operation& operation) const RONDO_REQUIRES(driver_.mutex());
+  template <class Work>
+  bool attempt(const Work& work) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_devices() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());

@@ -27,6 +27,7 @@ class DirectOwner final : public operation::OperationOwner {
   void begin(operation::DirectOperation& operation) { lane_.begin(operation); }
 
   bool advance() override { return !lane_.idle() && run(); }
+  bool look_for(const operation::Operation&) override { return advance(); }
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
   operation::Standing standing(const operation::Operation& operation, bool wants_only) override {

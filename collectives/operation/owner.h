@@ -65,6 +65,9 @@ class OperationOwner {
   // Does a bounded part of the work that can be done now. True when anything was done. Throws when
   // memory or the system refuses; the engine takes that as a failure of this rank.
   virtual bool advance() = 0;
+  // Does only what this operation waits for most likely, where that is much cheaper: advance() and
+  // the links come now and then. True when anything was done.
+  virtual bool look_for(const Operation&) { return false; }
   // Forgets all operations. The communicator has failed, and the engine ends them.
   virtual void clear() noexcept = 0;
   // Returns what an operation of this owner waits for. wants_only: Standing::only is asked for.

@@ -35,6 +35,10 @@ class MessageOperation final : public operation::Operation {
   std::string describe(std::string_view transport) const override;
   void outline(operation::Record& record) const noexcept override;
   int source() const noexcept override { return source_; }
+  // The rank that a single message comes from or goes to; any_rank for other calls.
+  int only_peer() const noexcept {
+    return shape_.transfers == 1 && !shape_.batch ? shape_.peer : any_rank;
+  }
   // A receive of this call has ended. Its message came from this rank.
   void received_from(int rank) noexcept {
     if (shape_.operation == Collective::receive) source_ = rank;

@@ -54,7 +54,6 @@ void Point::activate(PointPeer& peer) {
 
 // Starts receives first, so that a message to this rank itself finds them.
 void Point::begin(MessageOperation& operation, std::span<const PointTransfer> transfers) {
-  const base::TimePoint now = base::Clock::now();
   for (const bool sending : {false, true})
     for (const PointTransfer& t : transfers) {
       if (t.sending != sending) continue;
@@ -69,15 +68,15 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
       request.bytes = t.count * size_of(t.type);
       if (request.bytes != 0) request.staging = static_cast<Staging*>(operation.memory);
       if (t.peer == any_rank)
-        post_any(request, now);
+        post_any(request);
       else
-        begin(peer(t.peer), request, now);
+        begin(peer(t.peer), request);
       if (operation.state() != operation::Operation::State::running)
         return;  // failed, or all is done
     }
 }
 
-void Point::begin(PointPeer& peer, Request& request, base::TimePoint now) {
+void Point::begin(PointPeer& peer, Request& request) {
   ++peer.pending;
   if (!request.sending) {
     if (Arrival* const arrival = matching_.post(peer, request)) take(peer, request, *arrival);
@@ -87,7 +86,16 @@ void Point::begin(PointPeer& peer, Request& request, base::TimePoint now) {
     peer.waiting.push(request);
     activate(peer);
   }
-  if (peer.left || peer.lost) check_peer(peer, now);
+  if (peer.left || peer.lost) check_peer(peer, base::Clock::now());
+}
+
+bool Point::look_for(const operation::Operation& operation) {
+  const int rank = static_cast<const MessageOperation&>(operation).only_peer();
+  if (rank == any_rank) return false;
+  transports::Link* const link = peers_[static_cast<std::size_t>(rank)]->link;
+  if (link == nullptr || !link->look()) return false;
+  if (!active_.empty()) send_to_active();
+  return true;
 }
 
 // Only the oldest call counts. The others do not wait for it, so what they move would hide that it
@@ -108,12 +116,12 @@ void Point::end(Request& request) {
   if (--operation.transfers_left == 0) host_.finished(operation);
 }
 
-void Point::post_any(Request& request, base::TimePoint now) {
+void Point::post_any(Request& request) {
   Arrival* const arrival = matching_.post_any(request);
-  if (arrival == nullptr) return check_any(now);
+  if (arrival == nullptr) return check_any(base::Clock::now());
   PointPeer& from = *arrival->peer;
   take(from, request, *arrival);
-  if (from.lost) check_peer(from, now);
+  if (from.lost) check_peer(from, base::Clock::now());
 }
 
 void Point::take(PointPeer& peer, Request& request, Arrival& arrival) {

@@ -58,6 +58,8 @@ class Point final : public operation::LinkOwner {
     const bool moved = !stagings_.empty() && advance_staged();
     return (!active_.empty() && send_to_active()) || moved;
   }
+  // Looks at the link of a message's only peer.
+  bool look_for(const operation::Operation& operation) override;
   void clear() noexcept override;
   operation::Standing standing(const operation::Operation&, bool) override {
     return {WaitCause::messages};
@@ -89,8 +91,8 @@ class Point final : public operation::LinkOwner {
   void activate(PointPeer& peer);
   void moved(const Request& request) noexcept;
   void end(Request& request);
-  void begin(PointPeer& peer, Request& request, base::TimePoint now);
-  void post_any(Request& request, base::TimePoint now);
+  void begin(PointPeer& peer, Request& request);
+  void post_any(Request& request);
   void send_to_self(PointPeer& peer, Request& request);
   void take(PointPeer& peer, Request& request, Arrival& arrival);
   void consumed(PointPeer& peer, std::uint64_t bytes);
