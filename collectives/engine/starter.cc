@@ -84,7 +84,7 @@ operation::CollectiveOperation& Starter::make_scheduled(const schedules::Call& c
   place(*taken, device);
   operation::ScheduledOperation& operation = *taken.release();
   operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
-  operation.ends_in_memory = inside != nullptr && lanes::TwoLevelOwner::ends(call.signature);
+  operation.ends_in_memory = inside != nullptr && inside->ends(call.signature);
   if (inside != nullptr)
     enlist(operation, *inside);
   else
@@ -160,14 +160,15 @@ void Starter::begin_direct(operation::DirectOperation& operation) {
 }
 
 void Starter::begin_scheduled(operation::ScheduledOperation& operation) {
-  if (operation.run.complete()) {
+  if (operation.run.complete() && !operation.ends_in_memory) {
     calls(operation).ended(operation);
     return host_.finished(operation);
   }
   check_left(operation);
   if (operation.state() != operation::Operation::State::running) return;
   if (operation.inside != nullptr) operation.inside->begin(operation);
-  owners_.of(operation.priority()).links.begin(operation);
+  // In a barrier most ranks of a host have no steps between hosts.
+  if (!operation.run.complete()) owners_.of(operation.priority()).links.begin(operation);
 }
 
 void Starter::check_left(const operation::CollectiveOperation& operation) {

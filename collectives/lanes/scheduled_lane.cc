@@ -80,8 +80,8 @@ void ScheduledLane::add(Staging& staging) {
 
 void ScheduledLane::finish(operation::ScheduledOperation& operation) {
   running_.remove(operation);
-  if (staging_owner_ == &operation) staging_owner_ = nullptr;
   if (operation.ends_in_memory) return;
+  take_back_staging(operation);
   calls_.ended(operation);
   host_.finished(operation);
 }

@@ -39,6 +39,10 @@ class ScheduledLane final : public operation::LinkOwner {
   void begin(operation::ScheduledOperation& operation);
   // To be called after a call of this lane has begun: a held header may wait for it.
   void check_held();
+  // TwoLevelOwner has made its last copies from the operation's staging memory.
+  void take_back_staging(const operation::ScheduledOperation& operation) noexcept {
+    if (staging_owner_ == &operation) staging_owner_ = nullptr;
+  }
   // Makes advance() serve this staging, which outlives the lane. Call it before a number is taken
   // for an operation that uses the staging.
   void add(Staging& staging);

@@ -59,12 +59,32 @@ TwoLevelOwner::TwoLevelOwner(transports::Windows& windows, const Options& option
                     std::move(parts[copies])}},
       blocks_(ranks_.size()) {}
 
+// The root's host shares the buffer before the links carry it, or collects what they bring. On
+// other hosts, and in a barrier, a leader has a token to send when all ranks have called, and one
+// to pass on at the end.
+std::optional<Collective> TwoLevelOwner::part_of(Which which,
+                                                 const schedules::Signature& s) const noexcept {
+  const base::Traits& traits = base::traits_of(s.operation);
+  const bool roots =
+      traits.rooted() && std::ranges::binary_search(ranks_, static_cast<int>(s.root));
+  if (which == sums) {
+    if (traits.reduces) return Collective::reduce_scatter_v;
+    if (roots) return Collective::broadcast;
+    return traits.gathers() ? std::nullopt : std::optional(Collective::barrier);
+  }
+  if (traits.scatters() || (roots && !traits.reduces)) return std::nullopt;
+  if (s.operation == Collective::barrier) return Collective::barrier;
+  if (s.operation == Collective::reduce) return roots ? Collective::gather : Collective::barrier;
+  return Collective::all_gather_v;
+}
+
 void TwoLevelOwner::begin(operation::ScheduledOperation& operation) {
+  operation.unheard = 0;
   for (const Which which : {sums, copies}) {
-    if (!has_stage(which, operation.signature.operation)) continue;
-    if (which == sums) operation.run.limit(0, 0);
+    if (!part_of(which, operation.signature)) continue;
     Stage& stage = stages_[which];
     operation.stages[which] = {};
+    if (which == sums) limit_links(operation);
     (stage.first == nullptr ? stage.first : stage.last->stages[which].next) = &operation;
     stage.last = &operation;
   }
@@ -113,6 +133,7 @@ TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
 TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
   const operation::ScheduledOperation& whole = *stages_[which].first;
   const std::uint64_t done = whole.stages[which].done, segments = whole.run.segments();
+  if (part_of(which, whole.signature) == Collective::barrier) return {};
   const std::size_t count = rows(whole.signature.operation).size();
   if (!base::traits_of(whole.signature.operation).gathers())
     return {done / count, done % count, which == sums};
@@ -121,12 +142,20 @@ TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
 }
 
 // Sums run ahead of the links by as many segments as these hold, so links find the next sums ready.
-// Sums that lie in staging memory run ahead only as far as it reaches.
+// Sums that lie in staging memory run ahead only as far as it reaches, and not over what is still
+// to be gathered there. The root shares a segment when all other hosts have called.
 bool TwoLevelOwner::ready(Which which, const Part& part) const {
   operation::ScheduledOperation& whole = *stages_[which].first;
   if (!whole.mark.reached) return false;
   const operation::Run& run = whole.run;
+  const auto does = part_of(which, whole.signature);
+  if (does == Collective::barrier) return which == sums || run.complete();
   if (which == copies) return part.of_inputs || part.segment < run.segments_done();
+  if (does == Collective::broadcast && run.program().leading_tokens() != 0)
+    return run.has_tokens(part.segment);
+  if (part_of(copies, whole.signature) == Collective::gather &&
+      part.segment >= whole.stages[copies].done + run.window())
+    return false;
   return part.segment < std::min(run.segments_openable() + run.window(), run.segments_with_room());
 }
 
@@ -150,22 +179,49 @@ bool TwoLevelOwner::begin_part(Which which) {
   const Part part = next_part(which);
   if (!ready(which, part)) return false;
   const operation::ScheduledOperation& whole = *stage.first;
-  const operation::Run& run = whole.run;
-  lay_out(whole, part);
   schedules::Call call;
   call.signature = whole.signature;
+  call.signature.operation = *part_of(which, whole.signature);
+  call.signature.root = static_cast<std::uint32_t>(
+      std::ranges::lower_bound(ranks_, static_cast<int>(whole.signature.root)) - ranks_.begin());
   call.signature.count = 0;
+  call.priority = priority_;
+  if (call.signature.operation != Collective::barrier) give_memory(which, part, call);
+  const operation::DeviceInside& inside = whole.staged.inside;
+  stage.operation->memory = which == sums ? inside.sums : inside.copies;
+  stage.operation->in_is_pinned = whole.run.staged() && which == copies && !part.of_inputs;
+  stage.operation->out_is_pinned = whole.run.staged() && which == sums;
+  const bool has_blocks = base::traits_of(call.signature.operation).blocks;
+  stage.operation->keep_blocks(std::span(blocks_).first(has_blocks ? blocks_.size() : 0));
+  stage.operation->start_part(call, whole.signature, whole.number);
+  stage.lane.begin(*stage.operation);
+  return true;
+}
+
+// Writes the elements and the memory of a part to its call.
+void TwoLevelOwner::give_memory(Which which, const Part& part, schedules::Call& call) {
+  const operation::ScheduledOperation& whole = *stages_[which].first;
+  const operation::Run& run = whole.run;
+  lay_out(whole, part);
   for (const schedules::Range& block : blocks_) call.signature.count += block.count;
+  if (call.signature.operation == Collective::broadcast) {
+    const std::size_t element = size_of(whole.signature.type);
+    const std::size_t start = blocks_.front().offset * element;
+    call.out = whole.out + start;
+    call.out_bytes = call.signature.count * element;
+    if (call.signature.root != local_) return;
+    call.in = whole.in + start;
+    call.in_bytes = call.out_bytes;
+    return;
+  }
   const schedules::Slices own = rows(whole.signature.operation)[part.row][local_];
   const std::size_t own_bytes = blocks_[local_].count * size_of(whole.signature.type);
   // A rank without slices in this row neither gives nor gets any bytes there. What links bring has
   // staging memory, but perhaps not yet what this rank has put in.
   const bool has_value = own.first != own.end && !(which == copies && part.of_inputs);
   std::byte* const value = has_value ? run.value(part.segment, own.first) : whole.out;
-  call.priority = priority_;
   if (which == sums) {
     // The last hop between hosts finishes the result.
-    call.signature.operation = Collective::reduce_scatter_v;
     if (call.signature.op == ReduceOp::mean) call.signature.op = ReduceOp::sum;
     call.signature.scale = run.input_factor();
     call.input_scale = whole.input_scale;
@@ -174,27 +230,21 @@ bool TwoLevelOwner::begin_part(Which which) {
     call.out = value;
     call.out_bytes = own_bytes;
   } else {
-    call.signature.operation = Collective::all_gather_v;
     call.in = part.of_inputs ? run.input_in_buffer(part.segment, own.first) : value;
     call.in_bytes = own_bytes;
     call.out = whole.out;
     call.out_bytes = whole.out_bytes;
   }
-  const operation::DeviceInside& inside = whole.staged.inside;
-  stage.operation->memory = which == sums ? inside.sums : inside.copies;
-  stage.operation->in_is_pinned = run.staged() && which == copies && !part.of_inputs;
-  stage.operation->out_is_pinned = run.staged() && which == sums;
-  stage.operation->keep_blocks(blocks_);
-  stage.operation->start_part(call, whole.signature, whole.number);
-  stage.lane.begin(*stage.operation);
-  return true;
 }
 
-// Steps come in the order of the rows, so a row that is summed lets its steps begin.
+// Steps come in the order of the rows, so a row that is summed lets its steps begin. Tokens before
+// the first value wait for nothing here, unless this host waits for its ranks.
 void TwoLevelOwner::limit_links(operation::ScheduledOperation& whole) const noexcept {
-  const Rows& rows = this->rows(whole.signature.operation);
   const std::uint64_t done = whole.stages[sums].done;
-  std::uint32_t steps = 0;
+  if (part_of(sums, whole.signature) == Collective::barrier)
+    return whole.run.limit(done * whole.run.segments(), 0);
+  const Rows& rows = this->rows(whole.signature.operation);
+  std::uint32_t steps = whole.run.program().leading_tokens();
   for (std::size_t row = 0; row < done % rows.size(); ++row)
     for (std::uint32_t slice = rows[row][local_].first; slice < rows[row][local_].end; ++slice)
       steps += static_cast<std::uint32_t>(whole.run.program().chain(slice).size());
@@ -208,9 +258,11 @@ void TwoLevelOwner::end_part(Which which) {
   const std::uint64_t done = ++whole.stages[which].done;
   if (which == sums) limit_links(whole);
   if (which == copies && whole.run.staged() && ends_segment(whole)) whole.run.stored();
-  if (done < whole.run.segments() * count) return;
+  if (part_of(which, whole.signature) != Collective::barrier && done < whole.run.segments() * count)
+    return;
   stage.first = whole.stages[which].next;
   if (which == sums || !whole.ends_in_memory) return;
+  links_.take_back_staging(whole);
   calls_.ended(whole);
   host_.finished(whole);
 }
@@ -235,12 +287,13 @@ void TwoLevelOwner::refuse(const Stage& stage) {
 }
 
 // Ranks of this host tell by their posts of the first sums, where there are sums. Later posts, and
-// links where there are sums, need what others have done.
+// links where there are sums, need what others have done. So does the post of a broadcast's root.
 operation::Standing TwoLevelOwner::standing(const operation::Operation& operation,
                                             bool wants_only) {
   const auto& scheduled = static_cast<const operation::ScheduledOperation&>(operation);
   Stage& stage = stages_[sums];
-  if (stage.first == &operation && scheduled.stages[sums].done == 0)
+  if (stage.first == &operation && scheduled.stages[sums].done == 0 &&
+      part_of(sums, scheduled.signature) != Collective::broadcast)
     return standing_of(stage.lane, wants_only);
   return links_.standing(operation, wants_only);
 }

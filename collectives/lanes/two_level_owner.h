@@ -3,13 +3,17 @@
 // Runs what the ranks of one host do for each other in two-level operations, in memory that they
 // share. There are two stages, and the links of ScheduledLane work between them:
 //   sums    Where the operation reduces, the ranks sum each segment, so that each rank has the
-//           host's sums of its rails. The links carry these sums round the hosts.
-//   copies  Each rank copies what the links have brought to the others. In a reduce_scatter there
-//           is nothing to copy: the links bring each rank its own block. In an all_gather the ranks
-//           first copy the blocks of this host, without waiting for the links.
+//           host's sums of its rails. The links carry these sums round the hosts. In a broadcast
+//           the root shares each segment with its host, when the tokens of all hosts have come. On
+//           other hosts, and in a barrier, the ranks wait for each other once.
+//   copies  Each rank copies what the links have brought to the others; in a reduce, to the root.
+//           In a reduce_scatter there is nothing to copy: the links bring each rank its own block.
+//           In an all_gather the ranks first copy the blocks of this host, without waiting for the
+//           links. On hosts without the root of a reduce, and in a barrier, the ranks wait for each
+//           other once, because links bring the last token to one of them.
 // A segment of a stage has a part for each row of rows_inside() in schedules.h. Each part is one
-// direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
-// So the sums of later segments and calls do not wait for copies, which wait for the network.
+// direct operation: part_of() has the table. The stages have posts and slots of their own. So the
+// sums of later segments and calls do not wait for copies, which wait for the network.
 //
 // Sums of a call in device memory (DeviceInside) are written to the memory of lanes::Staging, which
 // the links work on, and copies are made from there. ScheduledLane ends such a call.
@@ -18,6 +22,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "collectives/direct/direct.h"
@@ -51,20 +56,20 @@ class TwoLevelOwner final : public operation::OperationOwner {
   TwoLevelOwner& operator=(const TwoLevelOwner&) = delete;
 
   // Whether it runs such a call. A mean of integers goes over links alone: its sums are larger than
-  // its elements.
+  // its elements. So do calls with a root in device memory.
   bool runs(const schedules::Signature& signature) const noexcept {
     return signature.algorithm == schedules::Algorithm::two_level &&
            kernels::find_integer_mean(signature.type, signature.op) == nullptr &&
-           !rows(signature.operation).empty();
+           !(signature.on_device && schedules::has_root(signature.operation));
   }
   // None unless it runs such a call.
   StagesInside stages_of(const schedules::Signature& signature) const noexcept {
     if (!runs(signature)) return {};
-    return {has_stage(sums, signature.operation), has_stage(copies, signature.operation)};
+    return {part_of(sums, signature).has_value(), part_of(copies, signature).has_value()};
   }
   // Whether a call that this object runs ends with its copies. If not, ScheduledLane ends it.
-  static bool ends(const schedules::Signature& signature) noexcept {
-    return has_stage(copies, signature.operation) && !signature.on_device;
+  bool ends(const schedules::Signature& signature) const noexcept {
+    return part_of(copies, signature) && !signature.on_device;
   }
   // Comes before ScheduledLane::begin(): the links wait for the sums of each segment. The program
   // of the run is one for Inside::memory.
@@ -101,10 +106,10 @@ class TwoLevelOwner final : public operation::OperationOwner {
   using Rows = std::vector<schedules::Row>;
   enum class Outcome { nothing, moved, refused };
 
-  static bool has_stage(Which which, Collective operation) noexcept {
-    const base::Traits& traits = base::traits_of(operation);
-    return which == sums ? traits.reduces : !traits.scatters();
-  }
+  // What the ranks of this host do in a stage. A barrier comes once, others for each row of a
+  // segment.
+  std::optional<Collective> part_of(Which which,
+                                    const schedules::Signature& signature) const noexcept;
   const Rows& rows(Collective operation) const noexcept {
     return rows_[static_cast<std::size_t>(operation)];
   }
@@ -113,6 +118,7 @@ class TwoLevelOwner final : public operation::OperationOwner {
   bool run();
   Outcome run(Which which);
   bool begin_part(Which which);
+  void give_memory(Which which, const Part& part, schedules::Call& call);
   void lay_out(const operation::ScheduledOperation& whole, const Part& part);
   void end_part(Which which);
   bool ends_segment(const operation::ScheduledOperation& whole) const noexcept;

@@ -65,6 +65,12 @@ class Run {
   // Holds back the frames of this step and of all later steps and segments, because their first
   // values are not there yet. begin() removes the limit.
   void limit(std::uint64_t segment, std::uint32_t step) noexcept { limit_ = {segment, step}; }
+  // Whether the tokens of a segment that come before its first value have passed. Requires that the
+  // segment is not done.
+  bool has_tokens(std::uint64_t segment) const noexcept {
+    return segment < progress_.opened() &&
+           progress_.steps_done(segment) >= program().leading_tokens();
+  }
   std::uint64_t segments() const noexcept { return layout_.segments(); }
   // The segments whose steps are done, those that may be open, and the most between the two.
   std::uint64_t segments_done() const noexcept { return progress_.done(); }

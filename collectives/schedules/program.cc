@@ -21,9 +21,9 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
   if (inside == Inside::memory) schedule = between_hosts(schedule, rank, hosts);
   tables_ = std::make_unique<FrameTables>(schedule.rounds, depth);
   build(schedule, *tables_);
-  if (inside == Inside::memory && is_reducing(operation)) {
+  if (inside == Inside::memory && !base::traits_of(operation).gathers()) {
     for (ProgramStep& step : steps_) step.written = true;
-    for (ProgramPeer& peer : peers_) peer.tells = false;  // the sums come first
+    for (ProgramPeer& peer : peers_) peer.tells = false;  // what the host does comes first
   }
   tellers_ = static_cast<std::uint32_t>(std::ranges::count(peers_, true, &ProgramPeer::tells));
   for (std::size_t i = 0; i < peers_.size(); ++i)

@@ -55,9 +55,9 @@ enum class Inside : std::uint8_t { links, memory };
 class Program {
  public:
   // For the engine: finds peers by rank, and knows which frames carry inputs. Inside::memory is for
-  // two levels on a host with several ranks, where rows_inside() has rows. Then the program has
-  // only the steps between hosts. Where the operation reduces, their first values are not inputs
-  // but sums of this host's inputs.
+  // two levels on a host with several ranks. Then the program has only the steps between hosts.
+  // Where the operation reduces, their first values are not inputs but sums of this host's inputs;
+  // in a broadcast they are what the root has given to its host.
   Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
           std::uint32_t depth, const Hosts& hosts = {}, Inside inside = Inside::links);
   // For the checker and the simulator: the steps only, in as little memory as possible. Takes any
@@ -80,6 +80,12 @@ class Program {
   // Index into peers(), or no_peer for a rank without frames to or from this one. Only for a
   // program that was made for the engine.
   int peer_index(int rank) const noexcept { return index_[static_cast<std::size_t>(rank)]; }
+  // How many steps come before the first that has a value.
+  std::uint32_t leading_tokens() const noexcept {
+    std::uint32_t tokens = 0;
+    while (tokens < steps_.size() && steps_[tokens].slice == slices_) ++tokens;
+    return tokens;
+  }
   // How many peers tell.
   std::uint32_t tellers() const noexcept { return tellers_; }
   // The step that receives or sends this frame of a segment on the link. Frames are counted in list

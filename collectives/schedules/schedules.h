@@ -71,7 +71,8 @@ Schedule two_level_barrier(int rank, int size, const Hosts& hosts);
 
 // Returns the steps between hosts of a two-level schedule: all that the links carry where the ranks
 // of this host sum and copy in memory that they share. Steps without a peer are left out too.
-// Slices and rounds stay, so these links carry the same frames in the same order.
+// Slices and rounds stay, so these links carry the same frames in the same order. On the root's
+// host, where a reduce ends, the last step of a slice keeps: its sum has the root's input already.
 Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts);
 
 // Slices that lie side by side, from `first` to the one before `end`.
@@ -84,12 +85,13 @@ using Row = std::vector<Slices>;
 // leaves out. They take the rows of a segment one after the other. Each rank either sums its own
 // slices of the row, or copies the slices of the others from them. Each slice is in one row. Rows
 // come in the order of the steps that between_hosts() returns.
-//   all_reduce      One row: the rails of a rank lie side by side.
+//   all_reduce, reduce, broadcast
+//                   One row: the rails of a rank lie side by side.
 //   reduce_scatter  A row has blocks of one host, at most one for each rank. Rows come in the order
 //                   in which the links need them: first the host before this one, last this host.
 //   all_gather      The same rows in the order in which the links bring them, this host first. In
 //                   its row each rank has its own block.
-// Other operations have no rows: the links carry their steps inside a host.
+// A barrier has no rows: the ranks of a host only wait for each other.
 std::vector<Row> rows_inside(Collective operation, int host, const Hosts& hosts);
 
 }  // namespace rondo::schedules

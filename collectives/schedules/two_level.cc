@@ -8,6 +8,7 @@
 // ring. Hop t of that ring travels in round t + 1. The host's sum that it needs is made in round
 // max(1, t): a sum that is needed late is sent late.
 #include <algorithm>
+#include <ranges>
 
 #include "collectives/schedules/schedules.h"
 
@@ -175,13 +176,19 @@ Schedule two_level_all_gather(int rank, int size, const Hosts& hosts) {
   return schedule;
 }
 
-// No step has one end inside the host and the other outside.
+// No step has one end inside the host and the other outside. A last receive that sums and sends
+// nothing on is at the end of the chain of hosts: only in a reduce is its value not final there.
 Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts) {
   Schedule between = schedule;
   std::erase_if(between.steps, [&](const Step& step) {
     const int peer = step.from != no_rank ? step.from : step.to;
     return peer == no_rank || hosts.host(peer) == hosts.host(rank);
   });
+  std::vector<bool> goes_on(schedule.slices + 1, false);
+  for (Step& step : std::views::reverse(between.steps)) {
+    if (step.reduce && step.to == no_rank && !goes_on[step.slice]) step.keep = true;
+    goes_on[step.slice] = true;
+  }
   return between;
 }
 
@@ -189,11 +196,13 @@ std::vector<Row> rows_inside(Collective operation, int host, const Hosts& hosts)
   const Collective plain = without_counts(operation);
   const int ranks = static_cast<int>(hosts.on(host).size());
   std::vector<Row> rows;
-  if (plain == Collective::all_reduce) {
+  if (plain == Collective::all_reduce || plain == Collective::reduce ||
+      plain == Collective::broadcast) {
     // Rail r belongs to local rank r * ranks / rails, rounded down.
     const int rails = hosts.most_on_a_host();
+    const int slices_of_rail = plain == Collective::all_reduce ? hosts.count() : 1;
     const auto first_slice = [&](int local) {
-      return number((local * rails + ranks - 1) / ranks * hosts.count());
+      return number((local * rails + ranks - 1) / ranks * slices_of_rail);
     };
     Row& row = rows.emplace_back();
     for (int local = 0; local < ranks; ++local)

@@ -96,9 +96,11 @@ class Leaders {
   int rank_, root_, own_, node_;
 };
 
+// Rails are dealt to the ranks of a host in order, as in an all-reduce.
 int owner(const Hosts& hosts, int host, int rail) {
   const auto on = hosts.on(wrap(host, hosts.count()));
-  return on[static_cast<std::size_t>(rail) % on.size()];
+  return on[static_cast<std::size_t>(rail) * on.size() /
+            static_cast<std::size_t>(hosts.most_on_a_host())];
 }
 
 void sort_steps(std::vector<Step>& steps, std::size_t first) {

@@ -162,8 +162,9 @@ void check_contains(const std::string& message, const std::string& part) {
   CHECK(message.find(part) != std::string::npos);
 }
 
-constexpr Collective on_blocks[] = {Collective::all_gather, Collective::reduce_scatter,
-                                    Collective::all_gather_v, Collective::reduce_scatter_v};
+constexpr Collective several[] = {Collective::all_gather,       Collective::reduce_scatter,
+                                  Collective::broadcast,        Collective::all_gather_v,
+                                  Collective::reduce_scatter_v, Collective::reduce};
 
 // Returns the cases of a run, in which op, scale and priority take turns.
 std::vector<Case> every_case(Device device) {
@@ -179,12 +180,13 @@ std::vector<Case> every_case(Device device) {
         for (const Collective operation :
              {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
               Collective::all_gather_v, Collective::reduce_scatter_v, Collective::reduce,
-              Collective::broadcast}) {
+              Collective::broadcast, Collective::barrier}) {
           const std::size_t turn = cases.size();
+          const int root = static_cast<int>((turn / 8 + turn / 16) % 4);
           const bool is_float = type != DType::i32;
-          const bool scales = is_float && base::traits_of(operation).reduces && turn % 4 == 1;
+          const bool scales = is_float && base::traits_of(operation).reduces && turn % 5 == 1;
           cases.push_back({operation, type, is_float && in_place ? ReduceOp::mean : ReduceOp::sum,
-                           type == DType::f32 ? count : (count + 1) / 2, 1, in_place,
+                           type == DType::f32 ? count : (count + 1) / 2, root, in_place,
                            scales ? std::optional(0.5) : std::nullopt,
                            turn % 3 == 0 ? Priority::urgent : Priority::bulk});
         }
@@ -241,10 +243,12 @@ TEST_CASE("two levels on GPUs: every operation, in windows, elsewhere and mixed"
 }
 
 // An all_reduce sends its rails round the hosts: 2(H - 1) frames for each slice of a segment. Each
-// block takes H - 1 hops. Nothing goes to other ranks of the host.
+// block takes H - 1 hops, and so does each rail of a broadcast or reduce, with a token for each
+// host but the root's. Leaders send two tokens each in a barrier of three hosts. Nothing goes to
+// other ranks of the host.
 TEST_CASE("two levels: frames go between hosts only") {
   const std::vector<int> hosts{0, 0, 0, 1, 1, 1, 2, 2};
-  std::atomic<std::uint64_t> blocks{0};
+  std::atomic<std::uint64_t> blocks{0}, rooted{0}, barriers{0};
   const auto frames = [&](Communicator& c, OnGpu*) {
     std::uint64_t before = 0;
     const auto sent = [&] {
@@ -264,9 +268,20 @@ TEST_CASE("two levels: frames go between hosts only") {
     if (c.rank() == 6) expect(gathered == 3, "the rank with two rails sent other frames");
     Trial::run(c, {.operation = Collective::reduce_scatter, .count = 1000});
     blocks += gathered + sent();
+    for (const int root : {0, 4, 7})
+      for (const std::size_t count : {0u, 9u, 25'000u})
+        for (const Collective operation : {Collective::broadcast, Collective::reduce})
+          Trial::run(c, {.operation = operation, .count = count, .root = root});
+    rooted += sent();
+    Trial::run(c, {.operation = Collective::barrier});
+    const std::uint64_t tokens = sent();
+    expect(c.rank() % 3 == 0 || tokens == 0, "a rank that does not lead sent a token");
+    barriers += tokens;
   };
   CHECK_NOTHROW(on_ranks(Device::host, setup_of(Device::host, hosts, 1'000'000), frames));
   CHECK(blocks == 2 * 8 * 2);
+  CHECK(rooted == 3 * 3 * 2 * (3 * 2 + 2));
+  CHECK(barriers == 3 * 2);
 }
 
 // f16 ends at 65,504: the sum of the host must be made smaller before it is stored.
@@ -299,11 +314,14 @@ void check_mistakes(Device device) {
   if (!possible(device)) return;
   constexpr auto reduce = Collective::all_reduce, scatter = Collective::reduce_scatter,
                  gather = Collective::all_gather;
-  const Mistake mistake =
-      GENERATE_COPY(Mistake{reduce, reduce, 99}, Mistake{reduce, reduce, 50'000},
-                    Mistake{gather, gather, 50'000}, Mistake{gather, scatter, 100},
-                    Mistake{gather, reduce, 100}, Mistake{scatter, scatter, 50'000},
-                    Mistake{scatter, gather, 100}, Mistake{scatter, reduce, 100});
+  constexpr auto share = Collective::broadcast, collect = Collective::reduce;
+  const Mistake mistake = GENERATE_COPY(
+      Mistake{share, share, 99}, Mistake{share, share, 50'000}, Mistake{share, collect, 100},
+      Mistake{collect, collect, 50'000}, Mistake{share, gather, 100}, Mistake{collect, reduce, 100},
+      Mistake{gather, share, 50'000}, Mistake{reduce, reduce, 99}, Mistake{reduce, reduce, 50'000},
+      Mistake{gather, gather, 50'000}, Mistake{gather, scatter, 100}, Mistake{gather, reduce, 100},
+      Mistake{scatter, scatter, 50'000}, Mistake{scatter, gather, 100},
+      Mistake{scatter, reduce, 100});
   const std::vector<int> odd = GENERATE(std::vector<int>{0}, std::vector<int>{1},
                                         std::vector<int>{3}, std::vector<int>{1, 3});
   const auto messages = errors_of(device, setup_of(device, {0, 0, 1, 1}), Errc::mismatch,
@@ -317,7 +335,8 @@ void check_mistakes(Device device) {
     for (const auto& [operation, count] :
          {std::pair(mistake.all, std::size_t{100}), std::pair(mistake.odd, mistake.count)})
       check_contains(message, std::string(name_of(operation)) + " #1 (" + std::to_string(count) +
-                                  " f32" + (operation == gather ? "" : " sum"));
+                                  " f32" +
+                                  (operation == gather || operation == share ? "" : " sum"));
 }
 
 TEST_CASE("two levels: ranks that call different things get one mismatch") {
@@ -344,7 +363,9 @@ TEST_CASE("two levels on GPUs: a call on other memory is a mismatch", "[.gpu]") 
 void check_late_rank(Device device) {
   if (!possible(device)) return;
   for (const Collective operation :
-       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+        Collective::broadcast, Collective::reduce, Collective::barrier}) {
+    if (device == Device::gpu && operation == Collective::barrier) continue;
     std::latch failed(3);
     const auto messages =
         errors_of(device, setup_of(device, {0, 0, 1, 1}), {}, [&](Communicator& c, OnGpu* on) {
@@ -402,17 +423,21 @@ TEST_CASE("two levels on GPUs: a stream that has not reached the call is named",
 }
 
 // No rank, on either host, ends its call before every rank has begun it.
-TEST_CASE("two levels: no call on blocks ends before all ranks have called") {
-  const Collective operation = GENERATE(from_range(std::begin(on_blocks), std::end(on_blocks)));
+TEST_CASE("two levels: no call ends before all ranks have called") {
+  const Collective operation = GENERATE(
+      Collective::all_gather, Collective::reduce_scatter, Collective::all_gather_v,
+      Collective::reduce_scatter_v, Collective::broadcast, Collective::reduce, Collective::barrier);
   const std::size_t count = GENERATE(as<std::size_t>{}, 0, 40'000);
   const int late = GENERATE(0, 1, 3, 4);
+  const int root = GENERATE(0, 1, 4);
+  if (root != 0 && !base::traits_of(operation).rooted()) return;
   std::atomic<bool> called{false};
   const auto call = [&](Communicator& c, OnGpu*) {
     if (c.rank() == late) {
       std::this_thread::sleep_for(std::chrono::milliseconds{30});
       called = true;
     }
-    Trial trial({.operation = operation, .count = count}, c.rank(), c.size());
+    Trial trial({.operation = operation, .count = count, .root = root}, c.rank(), c.size());
     trial.start(c);
     trial.work().wait();
     expect(called, "rank " + std::to_string(c.rank()) + " was done before rank " +
@@ -424,14 +449,15 @@ TEST_CASE("two levels: no call on blocks ends before all ranks have called") {
 
 // Rank `failing` aborts while calls of all ranks are under way. Every later call of the others
 // fails with that cause, and no call that ended well has a wrong result.
-TEST_CASE("two levels: a rank that fails among calls on blocks") {
+TEST_CASE("two levels: a rank that fails among calls") {
   const int failing = GENERATE(0, 1, 4);
   std::vector<std::string> messages(5);
   const auto calls = [&](Communicator& c, OnGpu*) {
     std::deque<Trial> trials;
     for (std::size_t i = 0; i < 40; ++i) {
-      const Case what{.operation = on_blocks[i % 4],
+      const Case what{.operation = several[i % std::size(several)],
                       .count = 1000 + i * 500,
+                      .root = static_cast<int>(i % 5),
                       .in_place = i % 3 == 0,
                       .priority = i % 5 == 0 ? Priority::urgent : Priority::bulk};
       trials.emplace_back(what, c.rank(), c.size()).start(c);
