@@ -87,7 +87,13 @@ TEST_CASE("two-level operations on memory in use begin later too") {
     auto x = filled(1);
     if (rank != 0) started.wait();
     std::vector<Work> works;
-    for (int i = 0; i < 5; ++i) works.push_back(c.all_reduce(whole(x), whole(x), ReduceOp::sum));
+    for (int i = 0; i < 5; ++i)
+      if (i % 2 == 0) {
+        works.push_back(c.all_reduce(whole(x), whole(x), ReduceOp::sum));
+      } else {
+        works.push_back(c.reduce(whole(x), whole(x), ReduceOp::sum, i));
+        works.push_back(c.broadcast(whole(x), whole(x), i));
+      }
     if (rank == 0) started.count_down();
     for (const Work& work : works) work.wait();
     expect(x == filled(1024), "a result is wrong");

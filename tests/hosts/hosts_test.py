@@ -46,10 +46,11 @@ class Bench(HostCase):
 
     def test_every_operation(self):
         operations = {"reduce": [], "broadcast": ["-r", "all"], "all_gather": [], "reduce_scatter": [], "barrier": []}
-        for operation, more in drawn_of(operations.items(), 2):
+        places = (by_host(3, 1), []), ([0, 1, 0, 1, 0], ["--algorithm", "two_level"])
+        for (operation, more), (placement, algorithm) in drawn_of(itertools.product(operations.items(), places), 2):
             sizes = [] if operation == "barrier" else ["-b", "64K", "-e", "64K"]
-            with self.subTest(operation=operation):
-                with Job(self.network, by_host(3, 1), bench(operation, *sizes, *more, *QUICK)) as job:
+            with self.subTest(operation=operation, placement=placement):
+                with Job(self.network, placement, bench(operation, *sizes, *more, *algorithm, *QUICK)) as job:
                     self.assert_right(job)
 
     def test_the_bytes_go_over_the_links(self):

@@ -26,25 +26,35 @@ Setup setup_of(Over over, int size, const char* algorithm) {
   return setup;
 }
 
-// Ranks call all_reduce until one of them, the judge, has seen enough. The last rank calls when all
-// others have.
+// Ranks call an operation, and all_reduce, until one of them, the judge, has seen enough. The last
+// rank calls the operation when all others have.
 class LateCalls {
  public:
-  explicit LateCalls(int size, int judge = 0) : late_(size - 1), judge_(judge) {}
+  static constexpr int root = 2;
+
+  explicit LateCalls(int size, int judge = 0, Collective operation = Collective::all_reduce)
+      : late_(size - 1), judge_(judge), operation_(operation) {}
 
   template <class Enough>
   void run(Communicator& c, int rank, const Enough& enough) {
     std::vector<float> values(64);
     const Buffer both{values.data(), values.size(), DType::f32};
+    std::vector<float> others(values.size());
+    const Buffer other{others.data(), others.size(), DType::f32};
     for (int call = 1; call <= most; ++call) {
       std::ranges::fill(values, rank == judge_ && enough(c) ? 1 : 0);
       if (rank == late_) {
         while (called_ < call * late_) std::this_thread::yield();
         std::this_thread::sleep_for(lateness);
       }
-      const Work work = c.all_reduce(both, both, ReduceOp::max);
+      const Work work = operation_ == Collective::barrier     ? c.barrier()
+                        : operation_ == Collective::broadcast ? c.broadcast(other, other, root)
+                        : operation_ == Collective::reduce
+                            ? c.reduce(other, other, ReduceOp::max, root)
+                            : c.all_reduce(both, both, ReduceOp::max);
       if (rank != late_) ++called_;
       work.wait();
+      if (operation_ != Collective::all_reduce) c.all_reduce(both, both, ReduceOp::max).wait();
       if (values[0] == 1) return;
     }
     expect(false, "the late rank was not found");
@@ -53,6 +63,7 @@ class LateCalls {
  private:
   static constexpr int most = 3000;
   const int late_, judge_;
+  const Collective operation_;
   std::atomic<int> called_{0};  // by the others, in all calls
 };
 
@@ -101,21 +112,27 @@ TEST_CASE("in a ring the next rank counts the late one, and nobody counts ranks 
         waited[static_cast<std::size_t>(WaitCause::ranks)]);
 }
 
+// On the other host a broadcast's root waits for the late rank, and the rank beside it for the
+// root.
 TEST_CASE("in two levels the ranks of its host count the late one") {
   constexpr int size = 4, late = size - 1, beside = 1;
+  const Collective operation = GENERATE(Collective::all_reduce, Collective::barrier,
+                                        Collective::broadcast, Collective::reduce);
   Setup setup = setup_of(Over::mem, size, "two_level");
   setup.hosts = {0, 1, 0, 1};
   setup.faults.windows = true;
   std::vector<Statistics> seen(size);
-  LateCalls calls(size, beside);
+  LateCalls calls(size, beside, operation);
   run_communicators(setup, "two levels", [&](Communicator& c, int rank) {
     calls.run(c, rank,
               [&](Communicator& mine) { return mine.statistics().late_ranks[late].calls >= 20; });
     seen[static_cast<std::size_t>(rank)] = c.statistics();
   });
+  INFO(name_of(operation));
   CHECK(seen[0].late_ranks[late].calls == 0);
   CHECK(seen[2].late_ranks[late].calls == 0);
   CHECK(seen[0].late_ranks[beside].calls == 0);
+  CHECK(seen[0].late_ranks[LateCalls::root].waited < seen[beside].late_ranks[late].waited / 2);
 }
 
 TEST_CASE("a rank that is late all the time is named once, by one rank") {
