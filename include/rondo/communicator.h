@@ -94,9 +94,9 @@ struct LateRank {
 // out. In each lane the oldest operation counts, so no time counts twice in a lane.
 //
 // Which ranks a rank hears of depends on the algorithm (Communicator::algorithm()): all with
-// "direct", "two_shot" and on the centre of "star"; the ranks of this host in sums of "two_level";
-// otherwise those whose frames are the first and need nothing from others, which are one neighbour
-// in "ring", one partner in "doubling" and "halving", and leaves in "tree".
+// "direct", "two_shot" and on the centre of "star"; the ranks of this host in sums and barriers of
+// "two_level"; otherwise those whose frames are the first and need nothing from others, which are
+// one neighbour in "ring", one partner in "doubling" and "halving", and leaves in "tree".
 // docs/reference/metrics.md says more.
 struct Statistics {
   std::uint64_t operations = 0;
