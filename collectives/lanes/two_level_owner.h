@@ -106,8 +106,8 @@ class TwoLevelOwner final : public operation::OperationOwner {
   using Rows = std::vector<schedules::Row>;
   enum class Outcome { nothing, moved, refused };
 
-  // What the ranks of this host do in a stage. A barrier comes once, others for each row of a
-  // segment.
+  // Returns what the ranks of this host do in a stage. A barrier comes once, others for each row of
+  // a segment.
   std::optional<Collective> part_of(Which which,
                                     const schedules::Signature& signature) const noexcept;
   const Rows& rows(Collective operation) const noexcept {
