@@ -79,7 +79,6 @@ std::optional<Collective> TwoLevelOwner::part_of(Which which,
 }
 
 void TwoLevelOwner::begin(operation::ScheduledOperation& operation) {
-  operation.unheard = 0;
   for (const Which which : {sums, copies}) {
     if (!part_of(which, operation.signature)) continue;
     Stage& stage = stages_[which];
