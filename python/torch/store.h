@@ -28,21 +28,22 @@ namespace rondo::python {
 template <class Look>
 bool await_key(c10d::Store& store, const std::string& key,
                std::chrono::steady_clock::time_point until, const Look& look) {
-  using std::chrono::milliseconds, std::chrono::steady_clock;
+  using std::chrono::microseconds, std::chrono::milliseconds, std::chrono::steady_clock;
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
   // FileStore rounds a timeout to seconds. TCPStore writes two lines into the log when one passes.
   const auto plain = prefixed != nullptr ? prefixed->getUnderlyingNonPrefixStore() : nullptr;
   const bool polls = dynamic_cast<c10d::FileStore*>(plain.get()) != nullptr ||
                      dynamic_cast<c10d::TCPStore*>(plain.get()) != nullptr;
+  // Grows with the time waited: ranks of a group come at about the same time.
   constexpr milliseconds longest{100};
-  for (milliseconds pause{5};; pause = std::min(longest, pause * 3 / 2)) {
+  for (microseconds pause{50};; pause = std::min<microseconds>(longest, pause * 3 / 2)) {
     const auto now = steady_clock::now();
     const auto time =
         std::clamp(std::chrono::ceil<milliseconds>(until - now), milliseconds{1}, longest);
     try {
       if (!polls) store.wait({key}, time);
       if (!polls || store.check({key})) return true;
-      std::this_thread::sleep_for(std::min(time, pause));
+      std::this_thread::sleep_for(std::min<microseconds>(time, pause));
     } catch (const std::exception&) {
       if (steady_clock::now() < now + time) throw;
     }
