@@ -84,11 +84,12 @@ std::string below(std::string_view group, std::string_view mounted) {
 // fields, "-", type, source, options of the file system.
 std::optional<Hierarchy> read_mount(const std::string& root, const std::string& line,
                                     std::string_view controller) {
+  const auto separator = line.find(" - cgroup");  // most lines have another type
+  if (separator == std::string::npos) return std::nullopt;
   std::istringstream before(line);
   std::string number, parent, device, mounted, mounted_at, dash, type, source, options;
   before >> number >> parent >> device >> mounted >> mounted_at;
-  const auto separator = line.find(" - ");
-  if (!before || separator == std::string::npos) return std::nullopt;
+  if (!before) return std::nullopt;
   std::istringstream after(line.substr(separator + 3));
   after >> type >> source >> options;
   const bool unified = type == "cgroup2";

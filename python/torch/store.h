@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -67,10 +68,12 @@ class TorchStore final : public Store {
       if (handler_raises()) throw Error(Errc::aborted, "the program ended the call, as on Ctrl-C");
     };
     for (;;) {
+      // One question to the store where the key is there.
+      if (std::string value = compared(name).value_or(none); value != none) return value;
       if (!await_key(*store_, name, deadline, look))
         throw Error(Errc::deadline_exceeded,
                     "no rank has written " + name + " to the store of torch");
-      if (std::string value = value_now(name); value != none) return value;
+      if (!compares_) return store_->get_to_str(name);
     }
   }
   // All ranks have come; the next group makes a secret of its own.
@@ -118,17 +121,19 @@ class TorchStore final : public Store {
  private:
   static constexpr const char *secret_key = "rondo-secret", *none = "no value";
 
-  // Returns `none` where the key has been removed: the store's get() would wait for it as long as
-  // the store's own timeout. A store written in Python may lack the call that this needs.
-  std::string value_now(const std::string& key) {
+  // Returns `none` where the key is not there: the store's get() would wait for it as long as the
+  // store's own timeout. Nothing from a store written in Python that lacks the call.
+  std::optional<std::string> compared(const std::string& key) {
     try {
-      return store_->compareSet(key, none, none);
+      if (compares_) return store_->compareSet(key, none, none);
     } catch (const std::exception&) {
-      return store_->get_to_str(key);
+      compares_ = false;
     }
+    return std::nullopt;
   }
 
   c10::intrusive_ptr<c10d::Store> store_;
+  bool compares_ = true;
 };
 
 }  // namespace rondo::python

@@ -16,6 +16,8 @@
 namespace rondo::connect {
 namespace {
 
+constexpr int near_numbers = 32;
+
 // Returns what a descriptor of this process refers to: "anon_inode:[eventpoll]".
 std::string target_of(const std::string& number) {
   std::array<char, 64> text{};
@@ -53,25 +55,31 @@ std::vector<Target> targets_of(const std::string& epoll) {
 std::vector<int> find_reactor(int socket) {
   struct stat status {};
   if (::fstat(socket, &status) != 0) return {};
-  // The number alone may be left from a socket that another epoll has watched.
-  const auto watches = [&](const Target& target) {
-    return target.number == socket && target.inode == status.st_ino;
-  };
-  std::error_code failed;
-  for (std::filesystem::directory_iterator entry("/proc/self/fd", failed), end;
-       !failed && entry != end; entry.increment(failed)) {
-    const std::string number = entry->path().filename();
-    if (target_of(number) != "anon_inode:[eventpoll]") continue;
+  // Returns nothing if the descriptor is no epoll that watches the socket.
+  const auto reactor_at = [&](const std::string& number) {
+    std::vector<int> found;
+    if (target_of(number) != "anon_inode:[eventpoll]") return found;
     const auto targets = targets_of(number);
-    if (std::ranges::none_of(targets, watches)) continue;
-    std::vector<int> found{std::stoi(number)};
+    // The number alone may be left from a socket that another epoll has watched.
+    if (std::ranges::none_of(targets, [&](const Target& target) {
+          return target.number == socket && target.inode == status.st_ino;
+        }))
+      return found;
+    found.push_back(std::stoi(number));
     for (const Target& target : targets) {
       const std::string kind = target_of(std::to_string(target.number));
       if (kind == "anon_inode:[eventfd]" || kind == "anon_inode:[timerfd]")
         found.push_back(target.number);
     }
     return found;
-  }
+  };
+  // The epoll was made just before the socket. A process may have thousands of other descriptors.
+  for (int number = socket - 1; number >= std::max(0, socket - near_numbers); --number)
+    if (auto found = reactor_at(std::to_string(number)); !found.empty()) return found;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", failed), end;
+       !failed && entry != end; entry.increment(failed))
+    if (auto found = reactor_at(entry->path().filename()); !found.empty()) return found;
   return {};
 }
 

@@ -45,8 +45,8 @@ def _lend_memory_to_ddp() -> None:
     A large bucket is then reduced in one pass. The variable holds for every backend of the process,
     so it stays as it is where the user has set it, or where torch sees a GPU.
     """
-    if torch.cuda.device_count() == 0:
-        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
+    if "DDP_DISABLE_COMM_MEM" not in os.environ and torch.cuda.device_count() == 0:
+        os.environ["DDP_DISABLE_COMM_MEM"] = "0"
 
 
 def _create(opts: Any, pg_options: Any) -> _c.Backend:
