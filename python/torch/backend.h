@@ -151,9 +151,9 @@ class Backend final : public c10d::Backend {
   template <class Start>
   WorkPtr run(const GroupCall& call, std::vector<Operands> operands, const Start& start);
   // start(communicator, options, parts) starts operations and adds them to parts. after() comes
-  // when they have succeeded. It keeps the tensors whose memory they use.
+  // when they have succeeded. It keeps the tensors whose memory they use; idle: it does only that.
   template <class Start, class After>
-  WorkPtr run_parts(const GroupCall& call, const Start& start, After after);
+  WorkPtr run_parts(const GroupCall& call, const Start& start, After after, bool idle = false);
   OpOptions options_of(const GroupCall& call) const;
   void check_root(std::int64_t root) const;
   void remember(const c10::intrusive_ptr<PendingWork>& work);

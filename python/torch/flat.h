@@ -80,9 +80,10 @@ class Flat {
   bool even() const noexcept {
     return std::ranges::all_of(counts_, [&](std::size_t one) { return one == counts_.front(); });
   }
+  bool copies_back() const noexcept { return !copied_to_.empty(); }
   // Writes what came into the memory to the tensors.
   void copy_back() {
-    if (copied_to_.empty()) return;
+    if (!copies_back()) return;
     for_each(copied_to_, [](at::Tensor& tensor, const at::Tensor& block) {
       tensor.copy_(block);
       keep_for_current_stream(tensor);

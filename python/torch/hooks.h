@@ -33,33 +33,36 @@ class Hooks {
 
   void add(std::int64_t id, Hook hook) {
     auto entry = std::make_shared<const Hook>(std::move(hook));
-    const std::lock_guard lock(mutex_);
-    hooks_[id].swap(entry);
-    wanted_ = true;
+    change([&](Table& table) { table[id] = std::move(entry); });
   }
   void remove(std::int64_t id) {
-    typename Table::node_type last;
-    const std::lock_guard lock(mutex_);
-    last = hooks_.extract(id);
-    wanted_ = !hooks_.empty();
+    change([&](Table& table) { table.erase(id); });
   }
   bool wanted() const noexcept { return wanted_.load(std::memory_order_relaxed); }
 
  protected:
-  Table all() {
+  std::shared_ptr<const Table> all() {
     const std::lock_guard lock(mutex_);
     return hooks_;
   }
   // Leaves none.
-  Table take() {
-    const std::lock_guard lock(mutex_);
-    wanted_ = false;
-    return std::exchange(hooks_, {});
+  std::shared_ptr<const Table> take() {
+    return change([](Table& table) { table.clear(); });
   }
 
  private:
+  // A table is never changed: readers may have it. Returns the one before.
+  template <class Change>
+  std::shared_ptr<const Table> change(const Change& change) {
+    const std::lock_guard lock(mutex_);
+    auto next = std::make_shared<Table>(*hooks_);
+    change(*next);
+    wanted_ = !next->empty();
+    return std::exchange(hooks_, std::move(next));
+  }
+
   std::mutex mutex_;
-  Table hooks_;
+  std::shared_ptr<const Table> hooks_ = std::make_shared<const Table>();
   std::atomic<bool> wanted_{false};
 };
 
@@ -69,7 +72,8 @@ class Completions final : public Hooks<c10d::CompletionHook> {
   // key: that of the Work that has succeeded.
   void tell(std::uint64_t key) {
     if (!wanted()) return;
-    for (const auto& [id, hook] : all()) (*hook)({key, std::nullopt});
+    const auto table = all();
+    for (const auto& [id, hook] : *table) (*hook)({key, std::nullopt});
   }
 };
 
@@ -86,7 +90,8 @@ class AbortHooks final : public Hooks<c10d::AbortHook> {
       return;
     runner_ = own;
     lock.unlock();
-    for (const auto& [id, hook] : take()) call(*hook);
+    const auto table = take();
+    for (const auto& [id, hook] : *table) call(*hook);
     lock.lock();
     runner_ = nobody;
     ended_.notify_all();

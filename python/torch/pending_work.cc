@@ -36,7 +36,9 @@ PendingWork::PendingWork(std::shared_ptr<GroupSession> session, int rank, const 
       after_all_(call.after_all),
       countdown_(std::make_shared<Countdown>()) {}
 
-void PendingWork::begin(Parts parts, After after) {
+void PendingWork::begin(Parts parts, After after, bool idle) {
+  idle_ = idle && !stream_;
+  if (!idle_) state_.emplace();
   parts_ = std::move(parts);
   after_ = std::move(after);
   itself_ = c10::intrusive_ptr<PendingWork>::unsafe_reclaim_from_nonowning(this);
@@ -101,6 +103,7 @@ c10::intrusive_ptr<c10::ivalue::Future> PendingWork::getFuture() {
   {
     const std::lock_guard lock(own_mutex_);
     if (future_) return future_;
+    if (idle_) state_.emplace();
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), stream_.devices());
     done = finished_;
@@ -204,9 +207,9 @@ void PendingWork::finish_now() {
 }
 
 void PendingWork::follow(const std::optional<c10::Stream>& side) {
-  if (std::exchange(followed_, true)) return;
+  if (std::exchange(followed_, true) || idle_) return;
   try {
-    const at::ThreadLocalStateGuard state(state_);
+    const at::ThreadLocalStateGuard state(*state_);
     const at::NoGradGuard no_gradient;
     const c10::OptionalStreamGuard guard(side);
     if (after_) after_();
@@ -239,7 +242,7 @@ bool PendingWork::all_on_gpu_has_ended() {
 }
 
 void PendingWork::mark_future() {
-  const at::ThreadLocalStateGuard state(state_);
+  const at::ThreadLocalStateGuard state(*state_);
   if (const std::exception_ptr error = exception()) return future_->setError(error);
   std::optional<c10::Stream> side;  // for which the future's users wait
   c10::OptionalStreamGuard guard;

@@ -61,8 +61,9 @@ class PendingWork final : public c10d::Work {
   PendingWork(std::shared_ptr<GroupSession> session, int rank, const GroupCall& call,
               CallStream stream, std::uint64_t sequence, std::chrono::milliseconds timeout);
 
-  // The operations have been started. `after` keeps the memory that they use. Once only.
-  void begin(Parts parts, After after);
+  // The operations have been started. `after` keeps the memory that they use. Once only. idle: it
+  // does nothing else, so on the CPU it needs no state of the caller's thread, which is dear.
+  void begin(Parts parts, After after, bool idle = false);
 
   // Whether all has been done. Drives nothing.
   bool isDone() const;
@@ -131,7 +132,6 @@ class PendingWork final : public c10d::Work {
   bool await_finish(std::chrono::steady_clock::time_point until);
 
   const std::shared_ptr<GroupSession> session_;
-  const at::ThreadLocalState state_;  // of the caller
   Tensors outputs_;
   const CallStream stream_;
   const std::uint64_t sequence_;
@@ -139,6 +139,8 @@ class PendingWork final : public c10d::Work {
   const bool after_waits_;
   const bool after_all_;
   const std::shared_ptr<Countdown> countdown_;
+  std::optional<at::ThreadLocalState> state_;  // of the caller; empty if nothing needs it
+  bool idle_ = false;
   Parts parts_;
   c10::intrusive_ptr<PendingWork> itself_;  // until it is finished, also when nobody else holds it
 

@@ -3,6 +3,7 @@
 // Backend::run, which makes every call of the backend: it starts operations and sees to their end.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,7 +13,8 @@
 namespace rondo::python {
 
 template <class Start, class After>
-Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, After after) {
+Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, After after,
+                                    bool idle) {
   const CallStream stream(call.inputs, call.outputs);
   const std::uint64_t sequence = ++sequence_;
   OpOptions options = options_of(call);
@@ -31,7 +33,7 @@ Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, A
     session_->start([&](Communicator& communicator) { start(communicator, options, parts); });
   } catch (...) {
     // Operations that have started go on and use their memory.
-    if (!parts.empty()) pending(options.deadline)->begin(std::move(parts), [after] {});
+    if (!parts.empty()) pending(options.deadline)->begin(std::move(parts), [after] {}, true);
     throw;
   }
   if (lean) {
@@ -42,7 +44,7 @@ Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, A
     if (!session_->completions().wanted()) return nullptr;
     return c10::make_intrusive<FinishedWork>(getRank(), call.type, sequence);
   }
-  work->begin(std::move(parts), std::move(after));
+  work->begin(std::move(parts), std::move(after), idle);
   remember(work);
   if (coalescing_)
     coalesced_.push_back(work);
@@ -55,6 +57,8 @@ template <class Start>
 Backend::WorkPtr Backend::run(const GroupCall& call, std::vector<Operands> operands,
                               const Start& start) {
   const std::span<const Operands> all(operands);  // stay where they are, also when they are moved
+  const bool idle =
+      std::ranges::none_of(all, [](const Operands& each) { return each.out.copies_back(); });
   return run_parts(
       call,
       [&](Communicator& communicator, OpOptions options, Parts& parts) {
@@ -65,7 +69,8 @@ Backend::WorkPtr Backend::run(const GroupCall& call, std::vector<Operands> opera
       },
       [kept = std::move(operands)]() mutable {
         for (Operands& each : kept) each.out.copy_back();
-      });
+      },
+      idle);
 }
 
 }  // namespace rondo::python
