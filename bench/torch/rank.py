@@ -91,7 +91,8 @@ def pipeline(bytes_, stages=4, microbatches=8):
     if the ranks are not a multiple of `stages`."""
     if dist.get_world_size() % stages:
         return math.nan
-    mesh = dist.init_device_mesh("cpu", (stages, dist.get_world_size() // stages), mesh_dim_names=("stage", "copy"))
+    shape = (stages, dist.get_world_size() // stages)
+    mesh = dist.init_device_mesh("cpu", shape, mesh_dim_names=("stage", "copy"))
     group, stage = mesh.get_group("stage"), mesh.get_local_rank("stage")
     activations, gradients = torch.ones(bytes_ // 4), torch.ones(bytes_ // 4)
 
