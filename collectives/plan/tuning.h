@@ -16,11 +16,12 @@ namespace rondo::plan {
 inline constexpr std::array<std::size_t, 2> frame_ladder = {std::size_t{512} << 10,
                                                             std::size_t{1} << 20};
 
-// The largest frame that it tries for a two-level all-reduce. The ranks of a host sum a whole
-// segment before its first frame leaves, so large segments keep the network waiting. Two hosts of
-// four ranks (network namespaces on an AMD EPYC with 2 cores, November 2026), 16 MiB in frames of
-// 32, 64, 128 and 512 KiB: 140.8, 140.5, 140.5 and 142.8 ms over 1 Gbit/s, of which the bytes need
-// 140.6; 38.0, 25.8, 23.9 and 29.3 ms over 20 Gbit/s.
+// The largest frame that it tries for a two-level all-reduce, reduce or broadcast. The ranks of a
+// host sum or share a whole segment before its first frame leaves, so large segments keep the
+// network waiting. All-reduce on two hosts of four ranks (network namespaces on an AMD EPYC with 2
+// cores, November 2026), 16 MiB in frames of 32, 64, 128 and 512 KiB: 140.8, 140.5, 140.5 and
+// 142.8 ms over 1 Gbit/s, of which the bytes need 140.6; 38.0, 25.8, 23.9 and 29.3 ms over 20
+// Gbit/s.
 inline constexpr std::size_t most_two_level_frame = std::size_t{128} << 10;
 
 // The smallest and the largest number of segments in flight. The smallest is 2, so that a late rank

@@ -8,7 +8,6 @@
 // ring. Hop t of that ring travels in round t + 1. The host's sum that it needs is made in round
 // max(1, t): a sum that is needed late is sent late.
 #include <algorithm>
-#include <ranges>
 
 #include "collectives/schedules/schedules.h"
 
@@ -185,9 +184,9 @@ Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts) {
     return peer == no_rank || hosts.host(peer) == hosts.host(rank);
   });
   std::vector<bool> goes_on(schedule.slices + 1, false);
-  for (Step& step : std::views::reverse(between.steps)) {
-    if (step.reduce && step.to == no_rank && !goes_on[step.slice]) step.keep = true;
-    goes_on[step.slice] = true;
+  for (auto step = between.steps.rbegin(); step != between.steps.rend(); ++step) {
+    if (step->reduce && step->to == no_rank && !goes_on[step->slice]) step->keep = true;
+    goes_on[step->slice] = true;
   }
   return between;
 }
