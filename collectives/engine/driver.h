@@ -55,7 +55,7 @@ class Driven {
   // Moves what can be moved without blocking. True when anything was.
   virtual bool pass() = 0;
   // Does only what this operation waits for most likely, if that is much cheaper than a pass.
-  virtual bool look_for(const operation::Operation& operation) = 0;
+  virtual bool look_for(const operation::Operation&) { return false; }
   // Looks at deadlines, stalls and lost links. next_check() says when to call it; a little later
   // does no harm.
   virtual void check_time(base::TimePoint now) = 0;

@@ -45,6 +45,38 @@ class LateWork final : public engine::Driven {
   operation::Operation& operation_;
 };
 
+// Work that comes only to a look for the operation that is awaited.
+class AwaitedWork final : public engine::Driven {
+ public:
+  explicit AwaitedWork(operation::Operation& operation) : operation_(operation) {}
+
+  bool pass() override {
+    ++passes;
+    return false;
+  }
+  bool look_for(const operation::Operation& operation) override {
+    CHECK(&operation == &operation_);
+    if (++looks < needed) return false;
+    operation_.succeed();
+    return true;
+  }
+  void check_time(base::TimePoint) override {}
+  base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
+  void deliver() override {}
+  bool pending() const noexcept override {
+    return operation_.state() == operation::Operation::State::running;
+  }
+  void pausing() noexcept override {}
+  bool shares_core() override { return false; }
+  bool prepare_sleep(operation::WakeDescriptors&) override { return false; }
+
+  static constexpr int needed = 40;
+  int passes = 0, looks = 0;
+
+ private:
+  operation::Operation& operation_;
+};
+
 // Work that never moves, beside which another thread starts an operation when the lock is released
 // after the second pass. It looks whether a pass comes before the next sleep.
 class WorkBesideAStart final : public engine::Driven {
@@ -261,6 +293,19 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   CHECK(operation->code == Errc::deadline_exceeded);
   CHECK(work.passes > 1);
   CHECK(work.sleeps == 0);
+}
+
+TEST_CASE("a driver looks for what its thread awaits many times between two passes", "[driver]") {
+  const Waited waited;
+  AwaitedWork work(*waited.operation);
+  engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::milliseconds{1}, 1});
+  {
+    const base::Locked lock(driver.mutex());
+    driver.wait({*waited.operation}, base::TimePoint::max());
+  }
+  CHECK(work.looks == AwaitedWork::needed);
+  CHECK(work.passes > 1);
+  CHECK(work.passes < 8);
 }
 
 // A rank on shared memory looks every 100 ms whether its peers still live. If it spun again each
