@@ -209,9 +209,9 @@ class Windows {
   // or cannot be mapped. The place comes from the peer, so its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
   // Names the ranks whose notify() must wake this rank when it sleeps: a bit for each (wake_bit()).
-  // Other ranks may wake it as well; before the first call every rank does. Ends with a full fence:
-  // look at the areas once more afterwards. Without await() every store of every rank would wake a
-  // rank that waits for few of them.
+  // Other ranks may wake it as well; before the first call every rank does. Ends with a full fence
+  // if prepare_sleep() has been called for this sleep: look at the areas once more afterwards.
+  // Without await() every store of every rank would wake a rank that waits for few of them.
   virtual void await(std::uint64_t) noexcept {}
   // Wakes the ranks that have announced in prepare_sleep() that they sleep, and in await() that
   // they wait for this one. Call it after stores that others may wait for. It contains the fence

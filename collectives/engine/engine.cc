@@ -89,12 +89,14 @@ operation::Operation* Engine::started(operation::Operation& operation, bool unat
   return &operation;
 }
 
-// Whether a look is enough after the start: nothing else is under way, and no schedule runs it.
+// Whether a look is enough after the start: nothing else is under way, its memory is free and on
+// the host, and no schedule runs it.
 bool Engine::looks_alone(const operation::Operation& operation) const {
   const operation::CollectiveOperation* const call = operation.collective();
   const bool scheduled =
       call != nullptr && call->signature.algorithm != schedules::Algorithm::direct;
-  return !scheduled && operation.earlier == nullptr &&
+  return !scheduled && operation.memory == nullptr && operation.next_owner == nullptr &&
+         operation.earlier == nullptr &&
          std::ranges::all_of(calls_, [&](const operation::LaneCalls& calls) {
            return calls.first() == nullptr || calls.first() == &operation;
          });

@@ -114,8 +114,8 @@ bool ShmIncoming::take_place() {
 
 bool ShmIncoming::deliver(transports::Link& link) {
   const std::size_t bytes =
-      std::min({frames_.left(), budget_, ring_bytes_ - in_ring(consumed_, ring_bytes_), read_piece_bytes,
-                payload_came()});
+      std::min({frames_.left(), budget_, ring_bytes_ - in_ring(consumed_, ring_bytes_),
+                read_piece_bytes, payload_came()});
   if (bytes == 0) return false;
   const std::size_t taken = frames_.take(link, {here(), bytes});
   consumed_ += taken;

@@ -219,8 +219,8 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   make_links(layout);
 }
 
-// ranks: of this host. alone: there are no others. Ranks that share cores sleep often, so there each
-// makes its own fences.
+// ranks: of this host. alone: there are no others. Ranks that share cores sleep often, so there
+// each makes its own fences.
 void Shm::make_segment(const SegmentLayout& layout, std::size_t ranks, bool alone) {
   bell_.emplace(options_.may_sleep_on_word && alone ? Bell::Kind::word : Bell::Kind::event);
   wait_word_ = bell_->word();
