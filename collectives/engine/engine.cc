@@ -176,10 +176,10 @@ void Engine::set_callback(operation::Operation& operation,
 
 // Work that fails without memory, without descriptors to watch with, or because a device has
 // failed.
-template <class Work>
-bool Engine::attempt(const Work& work) {
+template <auto work, class... Arguments>
+bool Engine::attempt(Arguments&... arguments) {
   try {
-    return work();
+    return (this->*work)(arguments...);
   } catch (const std::exception& error) {
     suspect(operation::cannot_go_on(options_.rank, error));
     return false;
@@ -188,13 +188,16 @@ bool Engine::attempt(const Work& work) {
 
 bool Engine::pass() {
   driver_.mutex().assert_held();
-  return attempt([this] { return move(); });
+  return attempt<&Engine::move>();
 }
 
 bool Engine::look_for(const operation::Operation& operation) {
   driver_.mutex().assert_held();
-  return !verdict_.stopped() &&
-         attempt([&operation] { return operation.owner->look_for(operation); });
+  return !verdict_.stopped() && attempt<&Engine::look_at>(operation);
+}
+
+bool Engine::look_at(const operation::Operation& operation) {
+  return operation.owner->look_for(operation);
 }
 
 bool Engine::move() {
@@ -243,14 +246,14 @@ bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wake_source().descriptor);
   }
-  if (!attempt([this] { return prepare_devices(); })) return false;
+  if (!attempt<&Engine::prepare_devices>()) return false;
   // From now on others wake this rank; what they stored before must be seen here.
-  if (attempt([this] { return look_at_memory(); })) return false;
+  if (attempt<&Engine::look_at_memory>()) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
   // stored before, without waking this one.
   if (owners_.awaited() != ranks) {
     await(transports::every_wake_bit);
-    if (attempt([this] { return look_at_memory(); })) return false;
+    if (attempt<&Engine::look_at_memory>()) return false;
   }
   return !verdict_.has_reports();
 }

@@ -150,8 +150,9 @@ class Engine final : private operation::OwnerHost, private Driven {
   operation::Operation* started(operation::Operation& operation, bool unattended)
       RONDO_REQUIRES(driver_.mutex());
   bool looks_alone(const operation::Operation& operation) const RONDO_REQUIRES(driver_.mutex());
-  template <class Work>
-  bool attempt(const Work& work) RONDO_REQUIRES(driver_.mutex());
+  template <auto work, class... Arguments>
+  bool attempt(Arguments&... arguments) RONDO_REQUIRES(driver_.mutex());
+  bool look_at(const operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool prepare_devices() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
