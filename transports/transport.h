@@ -214,9 +214,9 @@ class Windows {
   // Without await() every store of every rank would wake a rank that waits for few of them.
   virtual void await(std::uint64_t) noexcept {}
   // Wakes the ranks that have announced in prepare_sleep() that they sleep, and in await() that
-  // they wait for this one. Call it after stores that others may wait for. It contains the fence
-  // between these stores and its look at who sleeps. For its part, a driver looks at the areas once
-  // more between prepare_sleep() and poll().
+  // they wait for this one. Call it after stores that others may wait for. Between these stores and
+  // its look at who sleeps it has what they need of a fence, and it orders nothing else. For its
+  // part, a driver looks at the areas once more between prepare_sleep() and poll().
   virtual void notify() noexcept = 0;
 
  private:

@@ -83,15 +83,18 @@ operation::Operation* Engine::started(operation::Operation& operation, bool unat
   const auto running = [&] { return operation.state() == operation::Operation::State::running; };
   if (const operation::Failure* const failure = verdict_.failure()) fail_calls(*failure);
   if (running()) times_.call_started();
-  const bool moved = running() && (looks_alone(operation) ? look_for(operation) : pass());
+  const bool moved = running() && (a_look_is_enough(operation) ? look_for(operation) : pass());
   driver_.operation_started({running(), moved, unattended});
   deliver();
   return &operation;
 }
 
-// Whether a look is enough after the start: nothing else is under way, its memory is free and on
-// the host, and no schedule runs it.
-bool Engine::looks_alone(const operation::Operation& operation) const {
+// Whether nothing else is under way, the memory is free and on the host, and no schedule runs the
+// call. A program whose calls all end at their start never waits, so other peers and deadlines get
+// a pass at some starts.
+bool Engine::a_look_is_enough(const operation::Operation& operation) {
+  constexpr unsigned starts_between_passes = 16;
+  if (++starts_ % starts_between_passes == 0) return false;
   const operation::CollectiveOperation* const call = operation.collective();
   const bool scheduled =
       call != nullptr && call->signature.algorithm != schedules::Algorithm::direct;

@@ -81,7 +81,7 @@ class ShmIncoming {
   const std::size_t ring_bytes_;
   const ShmImports& imports_;
   std::uint64_t consumed_ = 0, told_ = 0;
-  mutable std::uint64_t produced_ = 0;  // by the peer in large frames, as last seen
+  mutable std::uint64_t produced_ = 0;  // by the peer in frames above whole_bytes, as last seen
   mutable bool corrupt_ = false;
   transports::Assembler frames_;
   bool place_awaited_ = false;             // the place of the frame comes next

@@ -8,11 +8,12 @@
 // part begins at a multiple of ring_unit.
 //
 // The header's first word is not 0, and says that the header has come, with the place. The sender
-// stores it last. Before that it has stored 0 in the word where the header after the frame begins.
-// So a receiver that looks only there sees each header, and a small message costs one cache line
-// that one rank writes and the other reads. A payload of at most whole_bytes comes with its header;
-// of a larger one SegmentPair::produced says how much has come. The ring keeps one unit free for
-// the word after the last frame.
+// stores it after what it announces. Before that, or before it counts the last part of a payload,
+// it has stored 0 in the word where the header after the frame begins. So a receiver that looks
+// only there sees each header, and a small message costs one cache line that one rank writes and
+// the other reads. A payload of at most whole_bytes comes with its header; of a larger one
+// SegmentPair::produced says how much has come. The ring keeps one unit free for the word after the
+// last frame.
 #pragma once
 
 #include <array>

@@ -3,10 +3,10 @@
 // A segment is the memory that a rank shows to the others of its host. Its owner alone writes it;
 // the others map it without the right to write.
 //   segment = head pair*ranks area ring*(3*ranks)        ; ranks: those of this host, in order
-// Each pair is for one other rank: how much of large frames has been put into the rings for it (one
-// for each lane), and how much of its rings for this rank has been taken out. Since one rank writes
-// a pair and one reads it, all of that has one cache line. Small frames need no look at it
-// (ring.h).
+// Each pair is for one other rank: how much of frames above whole_bytes has been put into the rings
+// for it (one for each lane), and how much of its rings for this rank has been taken out. Since one
+// rank writes a pair and one reads it, all of that has one cache line. Small frames need no look at
+// it (ring.h).
 #pragma once
 
 #include <atomic>
