@@ -194,9 +194,11 @@ bool Engine::pass() {
   return attempt<&Engine::move>();
 }
 
+// A call in device memory waits for the device, which only passes ask: a question takes longer than
+// a pass.
 bool Engine::look_for(const operation::Operation& operation) {
   driver_.mutex().assert_held();
-  return !verdict_.stopped() && attempt<&Engine::look_at>(operation);
+  return !verdict_.stopped() && operation.memory == nullptr && attempt<&Engine::look_at>(operation);
 }
 
 bool Engine::look_at(const operation::Operation& operation) {
