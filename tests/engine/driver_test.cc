@@ -58,11 +58,12 @@ class AwaitedWork final : public engine::Driven {
     CHECK(&operation == &operation_);
     if (++looks < needed) return false;
     operation_.succeed();
+    delivered = false;
     return true;
   }
   void check_time(base::TimePoint) override {}
   base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
-  void deliver() override {}
+  void deliver() override { delivered = true; }
   bool pending() const noexcept override {
     return operation_.state() == operation::Operation::State::running;
   }
@@ -72,6 +73,7 @@ class AwaitedWork final : public engine::Driven {
 
   static constexpr int needed = 40;
   int passes = 0, looks = 0;
+  bool delivered = false;
 
  private:
   operation::Operation& operation_;
@@ -304,6 +306,7 @@ TEST_CASE("a driver looks for what its thread awaits many times between two pass
     driver.wait({*waited.operation}, base::TimePoint::max());
   }
   CHECK(work.looks == AwaitedWork::needed);
+  CHECK(work.delivered);
   CHECK(work.passes > 1);
   CHECK(work.passes < 8);
 }
