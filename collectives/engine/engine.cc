@@ -202,7 +202,9 @@ bool Engine::look_for(const operation::Operation& operation) {
 }
 
 bool Engine::look_at(const operation::Operation& operation) {
-  return operation.owner->look_for(operation);
+  if (!operation.owner->look_for(operation)) return false;
+  starter_.begin_freed();
+  return true;
 }
 
 bool Engine::move() {
