@@ -33,7 +33,10 @@ Backend::WorkPtr Backend::run_parts(const GroupCall& call, const Start& start, A
     session_->start([&](Communicator& communicator) { start(communicator, options, parts); });
   } catch (...) {
     // Operations that have started go on and use their memory.
-    if (!parts.empty()) pending(options.deadline)->begin(std::move(parts), [after] {}, true);
+    if (!parts.empty())
+      pending(options.deadline)
+          ->begin(
+              std::move(parts), [after] {}, true);
     throw;
   }
   if (lean) {
