@@ -4,6 +4,7 @@
 // here. store_little() and load_little() check no bounds; Reader does. Reentrant.
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +16,24 @@
 
 namespace rondo::base {
 
+// On little-endian processors each is one access: compilers do not always see that in the loops.
 template <std::unsigned_integral T>
 void store_little(std::byte* to, T value) noexcept {
-  for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+  if constexpr (std::endian::native == std::endian::little)
+    std::memcpy(to, &value, sizeof value);
+  else
+    for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
 }
 
 template <std::unsigned_integral T>
 T load_little(const std::byte* from) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
-  return static_cast<T>(value);
+  T value = 0;
+  if constexpr (std::endian::native == std::endian::little)
+    std::memcpy(&value, from, sizeof value);
+  else
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      value = static_cast<T>(value | std::to_integer<std::uint64_t>(from[i]) << (8 * i));
+  return value;
 }
 
 // Appends to a growing message.

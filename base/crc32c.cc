@@ -110,6 +110,12 @@ std::uint64_t word_at(const std::byte* from) noexcept {
   std::uint64_t wide = crc;
   for (; count >= 8; from += 8, count -= 8) wide = _mm_crc32_u64(wide, word_at(from));
   crc = static_cast<std::uint32_t>(wide);
+  if (count >= 4) {
+    std::uint32_t half;
+    std::memcpy(&half, from, sizeof half);
+    crc = _mm_crc32_u32(crc, half);
+    from += 4, count -= 4;
+  }
   for (; count > 0; ++from, --count) crc = _mm_crc32_u8(crc, std::to_integer<std::uint8_t>(*from));
   return crc;
 }

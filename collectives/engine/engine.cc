@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include <rondo/communicator.h>
@@ -60,7 +61,10 @@ operation::Operation* Engine::start_call(const Call& call, const operation::Devi
   const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
   if (device != nullptr) prepare(*device);
-  return started(starter_.start(call, device), call.unattended);
+  operation::Operation* const operation = starter_.start(call, device);
+  if constexpr (std::is_same_v<Call, point::PointCall>)
+    if (operation == nullptr) return sent_at_once(call);
+  return started(*operation, call.unattended);
 }
 template operation::Operation* Engine::start_call(const schedules::Call&,
                                                   const operation::DeviceCall*);
@@ -89,12 +93,17 @@ operation::Operation* Engine::started(operation::Operation& operation, bool unat
   return &operation;
 }
 
-// Whether nothing else is under way, the memory is free and on the host, and no schedule runs the
-// call. A program whose calls all end at their start never waits, so other peers and deadlines get
-// a pass at some starts.
-bool Engine::a_look_is_enough(const operation::Operation& operation) {
+// A program whose calls all end at their start never waits, so other peers and deadlines get a pass
+// at some starts.
+bool Engine::pass_is_due() {
   constexpr unsigned starts_between_passes = 16;
-  if (++starts_ % starts_between_passes == 0) return false;
+  return ++starts_ % starts_between_passes == 0;
+}
+
+// Whether nothing else is under way, the memory is free and on the host, and no schedule runs the
+// call.
+bool Engine::a_look_is_enough(const operation::Operation& operation) {
+  if (pass_is_due()) return false;
   const operation::CollectiveOperation* const call = operation.collective();
   const bool scheduled =
       call != nullptr && call->signature.algorithm != schedules::Algorithm::direct;
@@ -199,6 +208,23 @@ bool Engine::pass() {
 bool Engine::look_for(const operation::Operation& operation) {
   driver_.mutex().assert_held();
   return !verdict_.stopped() && operation.memory == nullptr && attempt<&Engine::look_at>(operation);
+}
+
+// A send has ended without an operation. As many starts as calls that end at their start.
+operation::Operation* Engine::sent_at_once(const point::PointCall& call) {
+  const operation::LaneCalls& calls = this->calls(transports::Lane::messages);
+  recorder_.keep([&](operation::Record& record) {
+    point::record_sent(call, calls.started(), calls.looked(), record);
+  });
+  if (tags_) {
+    char tag[operation::TagCounts::tag_bytes];
+    operation::keep_tag(call.tag, tag);
+    tags_->count(tag, collective_count);
+  }
+  if (pass_is_due()) pass();
+  driver_.operation_started({false, false, call.unattended});
+  deliver();
+  return nullptr;
 }
 
 bool Engine::look_at(const operation::Operation& operation) {

@@ -73,7 +73,7 @@ class Engine final : private operation::OwnerHost, private Driven {
                               const operation::DeviceCall* device = nullptr) {
     return start_call(call, device);
   }
-  // Does the same for messages between two ranks.
+  // Does the same for messages between two ranks. Null: a send that has ended.
   operation::Operation* start(const point::PointCall& call,
                               const operation::DeviceCall* device = nullptr) {
     return start_call(call, device);
@@ -149,6 +149,9 @@ class Engine final : private operation::OwnerHost, private Driven {
   void prepare(const operation::DeviceCall& device) RONDO_REQUIRES(driver_.mutex());
   operation::Operation* started(operation::Operation& operation, bool unattended)
       RONDO_REQUIRES(driver_.mutex());
+  operation::Operation* sent_at_once(const point::PointCall& call)
+      RONDO_REQUIRES(driver_.mutex());
+  bool pass_is_due() RONDO_REQUIRES(driver_.mutex());
   bool a_look_is_enough(const operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
   template <auto work, class... Arguments>
   bool attempt(Arguments&... arguments) RONDO_REQUIRES(driver_.mutex());
@@ -188,7 +191,7 @@ class Engine final : private operation::OwnerHost, private Driven {
   base::TimePoint failed_ RONDO_GUARDED_BY(driver_.mutex()){};
   std::string noted_ RONDO_GUARDED_BY(driver_.mutex());  // what on_failure has returned
   std::uint64_t failures_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
-  unsigned starts_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // of calls that had not ended then
+  unsigned starts_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // without counting some that passed
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
   base::Fifo<operation::Operation> ended_ RONDO_GUARDED_BY(driver_.mutex());

@@ -35,6 +35,10 @@ class HeldCalls final : public operation::OperationOwner {
       std::span<const operation::LaneCalls, transports::link_lane_count> calls) noexcept
       : calls_(calls) {}
 
+  // Whether no collective is under way and nothing is held: then no message must be held.
+  bool none_in_the_way() const noexcept {
+    return held_ == 0 && calls_[0].first() == nullptr && calls_[1].first() == nullptr;
+  }
   // Whether a call that starts now must be held.
   bool must_hold(const schedules::Call& call) const noexcept;
   bool must_hold(const point::PointCall& call) const noexcept;

@@ -33,9 +33,7 @@ void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanos
   timed = false;
   deadline = base::TimePoint::max();
   times = {};
-  const std::size_t length = std::min(its_tag.size(), sizeof(tag) - 1);
-  std::copy_n(its_tag.data(), length, tag);
-  tag[length] = '\0';
+  keep_tag(its_tag, tag);
   code.clear();
   message.clear();
   callback = nullptr;

@@ -11,6 +11,7 @@
 // its lock, while the operation runs; `code` and `message` do not change after that.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -53,6 +54,13 @@ struct OperationTimes {
   int last = -1;                       // the rank for which this one waited alone, and how long
   nanoseconds late{};
 };
+
+// As much of a call's tag as fits, and a 0.
+inline void keep_tag(std::string_view tag, char (&to)[32]) noexcept {
+  const std::size_t length = std::min(tag.size(), sizeof(to) - 1);
+  std::copy_n(tag.data(), length, to);
+  to[length] = '\0';
+}
 
 class Operation {
  public:

@@ -43,8 +43,13 @@ class Recorder {
   explicit Recorder(std::size_t most) : records_(most) {}
 
   void ended(const Operation& operation, RecordState state, base::TimePoint now) noexcept {
+    keep([&](Record& record) { write(record, operation, state, now); });
+  }
+  // write: fills in the whole record of a call that has ended without an operation.
+  template <class Write>
+  void keep(Write write) noexcept {
     if (records_.empty()) return;
-    write(records_[next_], operation, state, now);
+    write(records_[next_]);
     next_ = next_ + 1 == records_.size() ? 0 : next_ + 1;
     ++written_;
     prefetch(records_[next_]);

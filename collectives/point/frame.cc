@@ -11,7 +11,8 @@
 //                                                ; kind piece: a part; else nothing
 #include "collectives/point/frame.h"
 
-#include <algorithm>
+#include <cstring>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -25,51 +26,57 @@ constexpr std::size_t rest_offset = 40, crc_offset = transports::frame_header_by
 
 }  // namespace
 
+// Stores and loads whole words of 8 bytes. A load of a word that was just stored in parts would
+// wait until these have left the processor's store buffer.
 transports::HeaderBytes encode(const PointFrame& f) noexcept {
-  transports::HeaderBytes bytes{};
-  std::byte* to = bytes.data();
-  base::store_little(to, magic);
-  to[4] = static_cast<std::byte>(f.kind);
-  to[5] = static_cast<std::byte>(f.type);
-  to[6] = static_cast<std::byte>(f.key.space);
-  base::store_little(to + 8, f.key.tag);
-  base::store_little(to + 12, f.checksum);
-  base::store_little(to + 16, f.message);
-  base::store_little(to + 24, f.count);
-  base::store_little(to + 32, f.returned);
-  if (f.kind == PointKind::message)
-    std::copy(f.content.begin(), f.content.end(), to + rest_offset);
-  else
-    base::store_little(to + rest_offset, f.offset);
-  base::store_little(to + 56, f.call);
-  base::store_little(to + crc_offset, base::crc32c(std::span(bytes).first(crc_offset)));
+  transports::HeaderBytes bytes;
+  const auto store = [&](std::size_t word, std::uint64_t value) {
+    base::store_little(bytes.data() + 8 * word, value);
+  };
+  store(0, magic | std::uint64_t(f.kind) << 32 | std::uint64_t(f.type) << 40 |
+               std::uint64_t{f.key.space} << 48);
+  store(1, f.key.tag | std::uint64_t{f.checksum} << 32);
+  store(2, f.message);
+  store(3, f.count);
+  store(4, f.returned);
+  if (f.kind == PointKind::message) {
+    std::memcpy(bytes.data() + rest_offset, f.content.data(), 8);
+    std::memcpy(bytes.data() + rest_offset + 8, f.content.data() + 8, 8);
+  } else {
+    store(5, f.offset);
+    store(6, 0);
+  }
+  store(7, f.call);
+  const std::uint32_t crc = base::crc32c(std::span(bytes).first(crc_offset));
+  store(7, f.call | std::uint64_t{crc} << 32);
   return bytes;
 }
 
-std::optional<PointFrame> decode_point(const transports::HeaderBytes& bytes) noexcept {
-  const std::byte* from = bytes.data();
-  if (base::load_little<std::uint32_t>(from) != magic) return std::nullopt;
-  if (base::load_little<std::uint32_t>(from + crc_offset) !=
-      base::crc32c(std::span(bytes).first(crc_offset)))
-    return std::nullopt;
-  const auto kind = std::to_integer<int>(from[4]), type = std::to_integer<int>(from[5]);
-  PointFrame f;
-  f.key.space = std::to_integer<std::uint8_t>(from[6]);
-  if (kind >= point_kind_count || type >= dtype_count || f.key.space >= point_spaces)
-    return std::nullopt;
+bool decode(const transports::HeaderBytes& bytes, PointFrame& f) noexcept {
+  const auto load = [&](std::size_t word) {
+    return base::load_little<std::uint64_t>(bytes.data() + 8 * word);
+  };
+  const std::uint64_t first = load(0), last = load(7);
+  if (static_cast<std::uint32_t>(first) != magic ||
+      last >> 32 != base::crc32c(std::span(bytes).first(crc_offset)))
+    return false;
+  const auto kind = static_cast<std::uint8_t>(first >> 32);
+  const auto type = static_cast<std::uint8_t>(first >> 40);
+  const auto space = static_cast<std::uint8_t>(first >> 48);
+  if (kind >= point_kind_count || type >= dtype_count || space >= point_spaces) return false;
   f.kind = static_cast<PointKind>(kind);
   f.type = static_cast<DType>(type);
-  f.key.tag = base::load_little<std::uint32_t>(from + 8);
-  f.checksum = base::load_little<std::uint32_t>(from + 12);
-  f.message = base::load_little<std::uint64_t>(from + 16);
-  f.count = base::load_little<std::uint64_t>(from + 24);
-  f.returned = base::load_little<std::uint64_t>(from + 32);
-  if (f.kind == PointKind::message)
-    std::copy_n(from + rest_offset, inline_bytes, f.content.begin());
-  else
-    f.offset = base::load_little<std::uint64_t>(from + rest_offset);
-  f.call = base::load_little<std::uint32_t>(from + 56);
-  return f;
+  f.key = {static_cast<std::uint32_t>(load(1)), space};
+  f.call = static_cast<std::uint32_t>(last);
+  f.checksum = static_cast<std::uint32_t>(load(1) >> 32);
+  f.message = load(2);
+  f.count = load(3);
+  f.returned = load(4);
+  const bool message = f.kind == PointKind::message;
+  f.offset = message ? 0 : load(5);
+  f.content = {};
+  if (message) std::memcpy(f.content.data(), bytes.data() + rest_offset, inline_bytes);
+  return true;
 }
 
 }  // namespace rondo::point

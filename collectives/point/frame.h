@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 #include <rondo/types.h>
 
@@ -48,7 +47,8 @@ struct PointFrame {
 };
 
 transports::HeaderBytes encode(const PointFrame& frame) noexcept;
-// Returns nothing when the bytes are no header of this version, or when their CRC is wrong.
-std::optional<PointFrame> decode_point(const transports::HeaderBytes& bytes) noexcept;
+// False when the bytes are no header of this version, or when their CRC is wrong. Then the frame is
+// as before.
+[[nodiscard]] bool decode(const transports::HeaderBytes& bytes, PointFrame& frame) noexcept;
 
 }  // namespace rondo::point

@@ -18,6 +18,18 @@ std::string amount(std::uint64_t count, DType type) {
   return schedules::describe_arguments(signature);
 }
 
+void outline_shape(const PointShape& shape, DType type, std::uint64_t count,
+                   operation::Record& record) noexcept {
+  record.signature = {};
+  record.signature.operation = shape.operation;
+  record.signature.type = type;
+  record.signature.count = count;
+  record.signature.root = static_cast<std::uint32_t>(shape.peer);
+  record.signature.plan = shape.tag;
+  record.batch = shape.batch;
+  record.bytes = shape.bytes;
+}
+
 }  // namespace
 
 std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t count, DType type,
@@ -40,15 +52,20 @@ void MessageOperation::start(const PointCall& call, std::uint64_t its_number) {
 }
 
 void MessageOperation::outline(operation::Record& record) const noexcept {
-  record.signature = {};
-  record.signature.operation = shape_.operation;
-  record.signature.type = type_;
-  record.signature.count = count_;
-  record.signature.root = static_cast<std::uint32_t>(source_ >= 0 ? source_ : shape_.peer);
-  record.signature.plan = shape_.tag;
+  outline_shape(shape_, type_, count_, record);
+  if (source_ >= 0) record.signature.root = static_cast<std::uint32_t>(source_);
   record.signature.on_device = memory != nullptr;
-  record.batch = shape_.batch;
-  record.bytes = shape_.bytes;
+}
+
+void record_sent(const PointCall& call, std::uint64_t number, base::TimePoint now,
+                 operation::Record& record) noexcept {
+  outline_shape(call.shape, call.transfers.front().type, call.transfers.front().count, record);
+  record.lane = transports::Lane::messages;
+  record.state = operation::RecordState::done;
+  record.number = number;
+  record.times = {};
+  record.times.sent = record.ended = now;
+  operation::keep_tag(call.tag, record.tag);
 }
 
 std::string MessageOperation::describe(std::string_view transport) const {

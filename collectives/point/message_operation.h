@@ -58,4 +58,8 @@ class MessageOperation final : public operation::Operation {
 std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t count, DType type,
                               int peer, const PointKey& key);
 
+// Fills in the record of a send that has ended without an operation.
+void record_sent(const PointCall& call, std::uint64_t number, base::TimePoint now,
+                 operation::Record& record) noexcept;
+
 }  // namespace rondo::point

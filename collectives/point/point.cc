@@ -29,14 +29,12 @@ Point::Point(const Options& options, operation::LaneCalls& calls, operation::Own
       peers_(static_cast<std::size_t>(options.size)),
       losses_(options.rank, options.size) {}
 
-PointPeer& Point::peer(int rank) {
+PointPeer& Point::make_peer(int rank) {
   auto& place = peers_[static_cast<std::size_t>(rank)];
-  if (!place) {
-    place = std::make_unique<PointPeer>();
-    place->rank = rank;
-    place->flying.reserve(16);
-    active_.reserve(peers_.size());
-  }
+  place = std::make_unique<PointPeer>();
+  place->rank = rank;
+  place->flying.reserve(16);
+  active_.reserve(peers_.size());
   return *place;
 }
 
@@ -52,21 +50,26 @@ void Point::activate(PointPeer& peer) {
   active_.push_back(&peer);
 }
 
+Request& Point::take_request(MessageOperation& operation, const PointTransfer& t) {
+  Request& request = requests_.take();
+  request.operation = &operation;
+  request.peer = t.peer;
+  request.sending = t.sending;
+  request.key = t.key;
+  request.type = t.type;
+  request.count = t.count;
+  request.data = t.data;
+  request.bytes = t.count * size_of(t.type);
+  if (request.bytes != 0) request.staging = static_cast<Staging*>(operation.memory);
+  return request;
+}
+
 // Starts receives first, so that a message to this rank itself finds them.
 void Point::begin(MessageOperation& operation, std::span<const PointTransfer> transfers) {
   for (const bool sending : {false, true})
     for (const PointTransfer& t : transfers) {
       if (t.sending != sending) continue;
-      Request& request = requests_.take();
-      request.operation = &operation;
-      request.peer = t.peer;
-      request.sending = sending;
-      request.key = t.key;
-      request.type = t.type;
-      request.count = t.count;
-      request.data = t.data;
-      request.bytes = t.count * size_of(t.type);
-      if (request.bytes != 0) request.staging = static_cast<Staging*>(operation.memory);
+      Request& request = take_request(operation, t);
       if (t.peer == any_rank)
         post_any(request);
       else

@@ -45,6 +45,12 @@ class Point final : public operation::LinkOwner {
   // Allocates what begin() needs of transfers and peers. It comes before the number is taken,
   // because a number must be used.
   void reserve(std::span<const PointTransfer> transfers);
+  // Sends a message from host memory if its link takes it whole, and nothing waits before it. full:
+  // it has not been sent. done: it needs no operation. copied: await_sent() must follow, before
+  // anything else, with the operation of this number.
+  transports::Send send_at_once(const PointTransfer& transfer, std::uint64_t number);
+  // The operation ends when the link has sent the message. Call reserve() before it.
+  void await_sent(MessageOperation& operation, const PointTransfer& transfer);
   // From now on the operation's transfers are under way; some may end at once. Throws when there is
   // no memory to keep a message that this rank sends to itself.
   void begin(MessageOperation& operation, std::span<const PointTransfer> transfers);
@@ -87,10 +93,15 @@ class Point final : public operation::LinkOwner {
   void check(base::TimePoint now) override;
 
  private:
-  PointPeer& peer(int rank);
+  PointPeer& peer(int rank) {
+    const auto& place = peers_[static_cast<std::size_t>(rank)];
+    return place ? *place : make_peer(rank);
+  }
+  PointPeer& make_peer(int rank);
   void activate(PointPeer& peer);
   void moved(const Request& request) noexcept;
   void end(Request& request);
+  Request& take_request(MessageOperation& operation, const PointTransfer& transfer);
   void begin(PointPeer& peer, Request& request);
   void post_any(Request& request);
   void send_to_self(PointPeer& peer, Request& request);
@@ -101,6 +112,8 @@ class Point final : public operation::LinkOwner {
   bool send_to_active();
   bool send_ready(PointPeer& peer);
   bool send_next(PointPeer& peer);
+  transports::Send give(PointPeer& peer, PointFrame& frame, std::span<const std::byte> payload);
+  void count_whole(PointPeer& peer, std::size_t bytes, std::span<const std::byte> payload) noexcept;
   bool hand_over(PointPeer& peer, PointFrame& frame, Request* request,
                  std::span<const std::byte> payload, Slot* slot = nullptr);
   bool send_grant(PointPeer& peer);

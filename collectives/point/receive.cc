@@ -34,19 +34,17 @@ transports::Header Point::arrived(transports::Link& link, const transports::Head
   PointPeer& from = peer(link.peer());
   from.link = &link;
   if (std::exchange(from.taken, false)) return transports::Header::accept;
-  const auto frame = decode_point(header);
-  if (!frame) {
+  if (!decode(header, from.frame)) {
     corrupt(from, "a frame header is damaged");
     return transports::Header::refuse;
   }
-  from.frame = *frame;
   from.receive = {};
   from.arrival = nullptr;
   from.request = nullptr;
   from.slot = nullptr;
   from.held = waits_for_slot(from);
   if (from.held) return transports::Header::hold;
-  from.arriving = accept(from, *frame);
+  from.arriving = accept(from, from.frame);
   return from.arriving ? transports::Header::accept : transports::Header::refuse;
 }
 

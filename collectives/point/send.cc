@@ -30,6 +30,23 @@ std::size_t next_piece(const Request& request) noexcept {
   return std::min(point_piece_bytes, request.bytes - request.offset);
 }
 
+// A small message travels in its frame. Returns what follows the frame.
+std::span<const std::byte> pack(PointFrame& frame, std::span<const std::byte> message) noexcept {
+  if (message.size() > inline_bytes) return message;
+  std::copy(message.begin(), message.end(), frame.content.begin());
+  return {};
+}
+
+std::uint64_t cost_of(std::size_t bytes) noexcept {
+  return message_cost + bytes;
+}
+
+// Whether such a message may go without a grant.
+bool goes_whole(const PointPeer& peer, std::size_t bytes) noexcept {
+  return bytes <= transports::eager_bytes &&
+         peer.cost_sent + cost_of(bytes) - peer.cost_returned <= point_credit;
+}
+
 PointFrame frame_of(const Request& request, PointKind kind) noexcept {
   PointFrame frame;
   frame.kind = kind;
@@ -73,22 +90,29 @@ bool Point::send_next(PointPeer& peer) {
   return credit_is_due(peer) && send_credit(peer);
 }
 
+transports::Send Point::give(PointPeer& peer, PointFrame& frame,
+                             std::span<const std::byte> payload) {
+  frame.returned = peer.cost_consumed;
+  const transports::Send result = peer.link->send(encode(frame), payload);
+  if (result == transports::Send::full) return result;
+  peer.cost_reported = peer.cost_consumed;
+  ++traffic_.frames_sent;
+  traffic_.bytes_sent += payload.size();
+  return result;
+}
+
 // False when the link has no room. request: may end only when the link has sent the frame; null for
 // grants and credit, which have no payload.
 // slot: where the payload is, if its message is staged.
 bool Point::hand_over(PointPeer& peer, PointFrame& frame, Request* request,
                       std::span<const std::byte> payload, Slot* slot) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
-  frame.returned = peer.cost_consumed;
   if (options_.checksum && request != nullptr && !payload.empty()) {
     if (!request->checksum) request->checksum = base::crc32c(payload);
     frame.checksum = *request->checksum;
   }
-  const transports::Send result = peer.link->send(encode(frame), payload);
+  const transports::Send result = give(peer, frame, payload);
   if (result == transports::Send::full) return false;
-  peer.cost_reported = peer.cost_consumed;
-  ++traffic_.frames_sent;
-  traffic_.bytes_sent += payload.size();
   if (request != nullptr) {
     moved(*request);
     base::TimePoint& first = request->operation->times.sent;
@@ -117,9 +141,7 @@ bool Point::send_grant(PointPeer& peer) {
 bool Point::send_message(PointPeer& peer) {
   Request* const request = peer.waiting.first();
   if (request == nullptr) return false;
-  const std::uint64_t cost = message_cost + request->bytes;
-  const bool whole = request->bytes <= transports::eager_bytes &&
-                     peer.cost_sent + cost - peer.cost_returned <= point_credit;
+  const bool whole = goes_whole(peer, request->bytes);
   if (!whole && peer.announced_count >= most_announced) return false;
   if (whole && !load(*request, 0, request->bytes)) {
     load_waiting(peer);
@@ -127,27 +149,61 @@ bool Point::send_message(PointPeer& peer) {
   }
   request->message = peer.messages_sent + 1;
   PointFrame frame = frame_of(*request, whole ? PointKind::message : PointKind::announce);
-  const bool in_header = request->bytes <= inline_bytes;
   Slot* slot = nullptr;
   std::span<const std::byte> payload;
-  if (whole) payload = {bytes_at(*request, 0, slot), request->bytes};
-  if (whole && in_header) {
-    std::copy(payload.begin(), payload.end(), frame.content.begin());
-    payload = {};
-  }
+  if (whole) payload = pack(frame, {bytes_at(*request, 0, slot), request->bytes});
   if (!hand_over(peer, frame, request, payload, payload.empty() ? nullptr : slot)) return false;
-  if (slot != nullptr && in_header) request->staging->sent(*request, *slot);
+  if (slot != nullptr && payload.empty()) request->staging->sent(*request, *slot);
   peer.waiting.pop();
-  ++peer.messages_sent;
   if (whole) {
-    peer.cost_sent += cost;
-    if (in_header) traffic_.bytes_sent += request->bytes;
+    count_whole(peer, request->bytes, payload);
     finish_sending(*request);
   } else {
+    ++peer.messages_sent;
     peer.announced.push(*request);
     ++peer.announced_count;
   }
   return true;
+}
+
+// payload: what followed the frame of the message.
+void Point::count_whole(PointPeer& peer, std::size_t bytes,
+                        std::span<const std::byte> payload) noexcept {
+  ++peer.messages_sent;
+  peer.cost_sent += cost_of(bytes);
+  traffic_.bytes_sent += bytes - payload.size();
+}
+
+transports::Send Point::send_at_once(const PointTransfer& transfer, std::uint64_t number) {
+  PointPeer* const peer = peers_[static_cast<std::size_t>(transfer.peer)].get();
+  const std::size_t bytes = transfer.count * size_of(transfer.type);
+  if (peer == nullptr || peer->link == nullptr || peer->active || peer->lost || peer->left ||
+      !goes_whole(*peer, bytes))
+    return transports::Send::full;
+  PointFrame frame;
+  frame.kind = PointKind::message;
+  frame.type = transfer.type;
+  frame.key = transfer.key;
+  frame.call = static_cast<std::uint32_t>(number);
+  frame.message = peer->messages_sent + 1;
+  frame.count = transfer.count;
+  const std::span<const std::byte> payload = pack(frame, {transfer.data, bytes});
+  if (options_.checksum && !payload.empty()) frame.checksum = base::crc32c(payload);
+  const transports::Send result = give(*peer, frame, payload);
+  if (result == transports::Send::full) return result;
+  count_whole(*peer, bytes, payload);
+  if (result != transports::Send::done) peer->flying.push_back({});
+  return result;
+}
+
+void Point::await_sent(MessageOperation& operation, const PointTransfer& transfer) {
+  PointPeer& its_peer = peer(transfer.peer);
+  Request& request = take_request(operation, transfer);
+  request.message = its_peer.messages_sent;
+  request.handed = true;
+  request.flying = 1;
+  ++its_peer.pending;
+  its_peer.flying.back().request = &request;
 }
 
 // Belongs to the first request whose next piece is in host memory.

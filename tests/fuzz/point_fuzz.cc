@@ -36,9 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     constexpr std::size_t crc_offset = transports::frame_header_bytes - 4;
     base::store_little(bytes.data() + crc_offset, base::crc32c(std::span(bytes).first(crc_offset)));
   }
-  const auto frame = point::decode_point(bytes);
-  if (!frame) return 0;
-  const auto again = point::decode_point(point::encode(*frame));
-  if (!again || !same(*frame, *again)) std::abort();
+  point::PointFrame frame, again;
+  if (!point::decode(bytes, frame)) return 0;
+  if (!point::decode(point::encode(frame), again) || !same(frame, again)) std::abort();
   return 0;
 }

@@ -30,7 +30,7 @@ class PlayedLink final : public IdleLink {
   explicit PlayedLink(int peer) : IdleLink(peer, transports::Lane::messages) {}
   transports::Send send(const transports::HeaderBytes& header,
                         std::span<const std::byte>) override {
-    last = point::decode_point(header).value();
+    REQUIRE(point::decode(header, last));
     frames += answer == transports::Send::full ? 0 : 1;
     if (answer != transports::Send::full && last.kind == point::PointKind::grant)
       grants.push_back(last);
