@@ -54,9 +54,10 @@ point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point:
 
 }  // namespace
 
-Work MessageCalls::start(const MessageMemory& memory, const point::PointShape& shape,
-                         const OpOptions& options) {
-  point::PointCall call{transfers_, shape, {}, options.tag, options.unattended};
+Work MessageCalls::start(const MessageMemory& memory,
+                         std::span<const point::PointTransfer> transfers,
+                         const point::PointShape& shape, const OpOptions& options) {
+  point::PointCall call{transfers, shape, {}, options.tag, options.unattended};
   call.time_limit = starting_.time_limit(options);
   if (memory.device() < 0) return Work(starting_.engine.start(call));
   call.unattended = true;  // as CollectiveCalls::start_on_gpu()
@@ -77,8 +78,8 @@ Work MessageCalls::transfer(bool sending, const Buffer& buffer, int peer, std::u
   memory.add(buffer, sending ? "in" : "out");
   call.check_rank(peer, "the peer");
   check_message_options(call, options);
-  transfers_.assign(1, transfer_of(sending, buffer, peer, {tag, 0}));
-  return start(memory,
+  const point::PointTransfer one = transfer_of(sending, buffer, peer, {tag, 0});
+  return start(memory, {&one, 1},
                {sending ? Collective::send : Collective::receive, false, peer, tag, 1,
                 buffer.count * size_of(buffer.type)},
                options);
@@ -89,8 +90,8 @@ Work MessageCalls::receive_any(const Buffer& out, std::uint32_t tag, const OpOpt
   MessageMemory memory(call, starting_.gpus);
   memory.add(out, "out");
   check_message_options(call, options);
-  transfers_.assign(1, transfer_of(false, out, point::any_rank, {tag, 0}));
-  return start(memory,
+  const point::PointTransfer one = transfer_of(false, out, point::any_rank, {tag, 0});
+  return start(memory, {&one, 1},
                {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
                options);
 }
@@ -109,7 +110,7 @@ Work MessageCalls::batch(std::span<const Transfer> batch, const OpOptions& optio
     shape.bytes += t.buffer.count * size_of(t.buffer.type);
     transfers_.push_back(transfer_of(t.kind == Transfer::Kind::send, t.buffer, t.peer, {t.tag, 0}));
   }
-  return transfers_.empty() ? Work() : start(memory, shape, options);
+  return transfers_.empty() ? Work() : start(memory, transfers_, shape, options);
 }
 
 Work MessageCalls::all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts,
@@ -140,7 +141,7 @@ Work MessageCalls::all_to_all_v(const Buffer& in, std::span<const std::size_t> s
     received += in_count;
   }
   return start(
-      memory,
+      memory, transfers_,
       {Collective::all_to_all_v, false, 0, 0, transfers_.size(), (sent + received) * element},
       options);
 }

@@ -210,7 +210,6 @@ bool Engine::look_for(const operation::Operation& operation) {
   return !verdict_.stopped() && operation.memory == nullptr && attempt<&Engine::look_at>(operation);
 }
 
-// A send has ended without an operation. As many starts as calls that end at their start.
 operation::Operation* Engine::sent_at_once(const point::PointCall& call) {
   const operation::LaneCalls& calls = this->calls(transports::Lane::messages);
   recorder_.keep([&](operation::Record& record) {
@@ -221,9 +220,10 @@ operation::Operation* Engine::sent_at_once(const point::PointCall& call) {
     operation::keep_tag(call.tag, tag);
     tags_->count(tag, collective_count);
   }
-  if (pass_is_due()) pass();
-  driver_.operation_started({false, false, call.unattended});
-  deliver();
+  if (pass_is_due()) {
+    pass();
+    deliver();
+  }
   return nullptr;
 }
 

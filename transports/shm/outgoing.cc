@@ -54,7 +54,7 @@ transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
   produced_ += ring_unit;
   if (payload.size() <= whole_bytes) {
     clear_words(produced_ + whole_units(payload.size()), payload.empty() ? cleared_ahead : 0);
-    copy_whole(payload);
+    if (!payload.empty()) copy_whole(payload);
     tell(head, header);
     peer_.wake();
     return transports::Send::done;
@@ -89,12 +89,17 @@ void ShmOutgoing::clear_words(std::uint64_t next, std::uint64_t ahead) noexcept 
     first_word(place(cleared_)).store(0, std::memory_order_relaxed);
 }
 
-// The header, and everything before it, is there for the peer.
+// The header, and everything before it, is there for the peer. By words, as the sink's code stores
+// them: a wider load of what was just stored waits for the store buffer.
 void ShmOutgoing::tell(std::byte* head, const transports::HeaderBytes& header) noexcept {
-  std::uint64_t first = 0;
-  std::memcpy(&first, header.data(), sizeof first);
-  std::memcpy(head + sizeof first, header.data() + sizeof first, ring_unit - sizeof first);
-  first_word(head).store(first, std::memory_order_release);
+  const auto word = [&](std::size_t at) {
+    std::uint64_t value;
+    std::memcpy(&value, header.data() + at, sizeof value);
+    return value;
+  };
+  for (std::size_t at = sizeof(RingWord); at < ring_unit; at += sizeof(RingWord))
+    first_word(head + at).store(word(at), std::memory_order_relaxed);
+  first_word(head).store(word(0), std::memory_order_release);
   peer_.changed();
 }
 
