@@ -116,11 +116,13 @@ bool Driver::drive(const Goal* goal, base::TimePoint until) {
 }
 
 void Driver::look_for(const Goal& goal) {
-  for (int i = 0; i < looks_between_passes; ++i)
+  for (int i = 0; i < looks_between_passes; ++i) {
     if (driven_.look_for(goal.operation)) {
       waiting_.moved();
       return driven_.deliver();
     }
+    base::pause_processor();
+  }
 }
 
 void Driver::give_way(base::TimePoint now) {

@@ -33,6 +33,7 @@ class ShmLink final : public transports::Link {
   // The functions below are for the transport.
   // The link has been asked for. Only then the sink hears of a peer that closes in order.
   void use() noexcept { used_ = true; }
+  bool header_came() const noexcept { return used_ && incoming_.ready(); }
   bool progress();
   bool look() override { return progress(); }
   // Stops the link: nothing moves any more, and the sink hears no more of it.

@@ -100,7 +100,7 @@ void ShmOutgoing::tell(std::byte* head, const transports::HeaderBytes& header) n
   for (std::size_t at = sizeof(RingWord); at < ring_unit; at += sizeof(RingWord))
     first_word(head + at).store(word(at), std::memory_order_relaxed);
   first_word(head).store(word(0), std::memory_order_release);
-  peer_.changed();
+  if (lane_ != transports::Lane::messages || head == ring_) peer_.changed();
 }
 
 void ShmOutgoing::copy_whole(std::span<const std::byte> payload) noexcept {

@@ -114,6 +114,10 @@ class Shm final : public transports::Transport {
   void stop_references() noexcept;
   void watch(int descriptor, std::uint64_t which);
   void wake_up() noexcept;
+  // The sender of a message changes only its header, once the link is in use.
+  bool message_came(std::size_t peer) const noexcept {
+    return links_[peer][static_cast<std::size_t>(transports::Lane::messages)]->header_came();
+  }
   void look();
   void look_at_events();
   void look_at_sockets();
@@ -343,7 +347,7 @@ bool Shm::progress() {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     ShmNeighbourState& peer = *peers_[i];
     const std::uint64_t changes = peer.changes();
-    if (changes == peer.seen && !peer.busy) continue;
+    if (changes == peer.seen && !peer.busy && !message_came(i)) continue;
     peer.seen = changes;
     turn_.push_back(i);
   }
@@ -371,7 +375,7 @@ bool Shm::prepare_sleep() {
   own_->head().sleeping.store(++sleeps_, std::memory_order_release);
   own_->head().fence_before_look();
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (peers_[i]->changes() == peers_[i]->seen && !peers_[i]->busy) continue;
+    if (peers_[i]->changes() == peers_[i]->seen && !peers_[i]->busy && !message_came(i)) continue;
     if (std::ranges::none_of(links_[i], &ShmLink::ready, to_link)) continue;
     wake_up();
     return false;
