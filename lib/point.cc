@@ -54,10 +54,11 @@ point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point:
 
 }  // namespace
 
-Work MessageCalls::start(const MessageMemory& memory,
-                         std::span<const point::PointTransfer> transfers,
-                         const point::PointShape& shape, const OpOptions& options) {
-  point::PointCall call{transfers, shape, {}, options.tag, options.unattended};
+// call: its transfers and its shape.
+Work MessageCalls::start(const MessageMemory& memory, point::PointCall&& call,
+                         const OpOptions& options) {
+  call.tag = options.tag;
+  call.unattended = options.unattended;
   call.time_limit = starting_.time_limit(options);
   if (memory.device() < 0) return Work(starting_.engine.start(call));
   call.unattended = true;  // as CollectiveCalls::start_on_gpu()
@@ -79,9 +80,10 @@ Work MessageCalls::transfer(bool sending, const Buffer& buffer, int peer, std::u
   call.check_rank(peer, "the peer");
   check_message_options(call, options);
   const point::PointTransfer one = transfer_of(sending, buffer, peer, {tag, 0});
-  return start(memory, {&one, 1},
-               {sending ? Collective::send : Collective::receive, false, peer, tag, 1,
-                buffer.count * size_of(buffer.type)},
+  return start(memory,
+               {{&one, 1},
+                {sending ? Collective::send : Collective::receive, false, peer, tag, 1,
+                 buffer.count * size_of(buffer.type)}},
                options);
 }
 
@@ -91,9 +93,11 @@ Work MessageCalls::receive_any(const Buffer& out, std::uint32_t tag, const OpOpt
   memory.add(out, "out");
   check_message_options(call, options);
   const point::PointTransfer one = transfer_of(false, out, point::any_rank, {tag, 0});
-  return start(memory, {&one, 1},
-               {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
-               options);
+  return start(
+      memory,
+      {{&one, 1},
+       {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)}},
+      options);
 }
 
 Work MessageCalls::batch(std::span<const Transfer> batch, const OpOptions& options) {
@@ -110,7 +114,7 @@ Work MessageCalls::batch(std::span<const Transfer> batch, const OpOptions& optio
     shape.bytes += t.buffer.count * size_of(t.buffer.type);
     transfers_.push_back(transfer_of(t.kind == Transfer::Kind::send, t.buffer, t.peer, {t.tag, 0}));
   }
-  return transfers_.empty() ? Work() : start(memory, transfers_, shape, options);
+  return transfers_.empty() ? Work() : start(memory, {transfers_, shape}, options);
 }
 
 Work MessageCalls::all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts,
@@ -141,8 +145,9 @@ Work MessageCalls::all_to_all_v(const Buffer& in, std::span<const std::size_t> s
     received += in_count;
   }
   return start(
-      memory, transfers_,
-      {Collective::all_to_all_v, false, 0, 0, transfers_.size(), (sent + received) * element},
+      memory,
+      {transfers_,
+       {Collective::all_to_all_v, false, 0, 0, transfers_.size(), (sent + received) * element}},
       options);
 }
 

@@ -30,8 +30,7 @@ class MessageCalls {
   CheckedCall named(std::string_view name) const noexcept {
     return {name, starting_.place.rank, starting_.place.size};
   }
-  Work start(const MessageMemory& memory, std::span<const point::PointTransfer> transfers,
-             const point::PointShape& shape, const OpOptions& options);
+  Work start(const MessageMemory& memory, point::PointCall&& call, const OpOptions& options);
 
   const Starting starting_;
   std::vector<point::PointTransfer> transfers_;  // of the call that is starting, if it has many

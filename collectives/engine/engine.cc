@@ -58,13 +58,19 @@ Engine::~Engine() {
 
 template <class Call>
 operation::Operation* Engine::start_call(const Call& call, const operation::DeviceCall* device) {
-  const base::DefaultFloats floats;
   const base::Locked lock(driver_.mutex());
-  if (device != nullptr) prepare(*device);
-  operation::Operation* const operation = starter_.start(call, device);
   if constexpr (std::is_same_v<Call, point::PointCall>)
-    if (operation == nullptr) return sent_at_once(call);
-  return started(*operation, call.unattended);
+    switch (device == nullptr ? starter_.send_at_once(call) : transports::Send::full) {
+      case transports::Send::full:
+        break;
+      case transports::Send::done:
+        return sent_at_once(call);
+      default:
+        return started(starter_.start_sent(call), call.unattended);
+    }
+  const base::DefaultFloats floats;
+  if (device != nullptr) prepare(*device);
+  return started(starter_.start(call, device), call.unattended);
 }
 template operation::Operation* Engine::start_call(const schedules::Call&,
                                                   const operation::DeviceCall*);

@@ -102,39 +102,44 @@ void Starter::enlist(operation::Operation& operation, operation::OperationOwner&
 // Starting.
 
 // After a failure no call comes after a mark: nothing would look at it.
-operation::Operation* Starter::start(const schedules::Call& call,
+operation::Operation& Starter::start(const schedules::Call& call,
                                      const operation::DeviceCall* device) {
   if (verdict_.failure() != nullptr) device = nullptr;
   const bool held = held_.must_hold(call);
   operation::CollectiveOperation& operation =
       call.signature.algorithm == schedules::Algorithm::direct ? make_direct(call, device)
                                                                : make_scheduled(call, device, held);
-  if (verdict_.failure() != nullptr) return &operation;
+  if (verdict_.failure() != nullptr) return operation;
   if (held)
     held_.hold(operation);
   else
     begin(operation);
-  return &operation;
+  return operation;
 }
 
 transports::Send Starter::send_at_once(const point::PointCall& call) {
   if (call.transfers.size() != 1 || !call.transfers.front().sending || verdict_.stopped() ||
       !held_.none_in_the_way())
     return transports::Send::full;
-  const auto lane = static_cast<std::size_t>(transports::Lane::messages);
-  return owners_.messages().send_at_once(call.transfers.front(), calls_[lane].started() + 1);
+  operation::LaneCalls& calls = calls_[static_cast<std::size_t>(transports::Lane::messages)];
+  const transports::Send sent =
+      owners_.messages().send_at_once(call.transfers.front(), calls.started() + 1);
+  if (sent == transports::Send::done) {
+    calls.take_number();
+    ++started_;
+  }
+  return sent;
 }
 
-// The message has left without an operation: if there is no memory for one, nobody would see that
-// its link has sent it.
-operation::Operation* Starter::await_sent(const point::PointCall& call) {
+// Without memory for the operation nobody would see when the message has been sent.
+operation::Operation& Starter::start_sent(const point::PointCall& call) {
   try {
     operation::Taken<point::MessageOperation> taken = messages_.take();
     owners_.messages().reserve(call.transfers);
     place(*taken, nullptr);
     point::MessageOperation& operation = enlist(call, std::move(taken));
     owners_.messages().await_sent(operation, call.transfers.front());
-    return &operation;
+    return operation;
   } catch (const std::exception& error) {
     host_.suspect(operation::cannot_go_on(options_.rank, error));
     throw;
@@ -142,19 +147,9 @@ operation::Operation* Starter::await_sent(const point::PointCall& call) {
 }
 
 // A message in device memory is always held: its mark has hardly ever been reached yet.
-operation::Operation* Starter::start(const point::PointCall& call,
+operation::Operation& Starter::start(const point::PointCall& call,
                                      const operation::DeviceCall* device) {
   if (verdict_.failure() != nullptr) device = nullptr;
-  switch (device == nullptr ? send_at_once(call) : transports::Send::full) {
-    case transports::Send::full:
-      break;
-    case transports::Send::done:
-      calls_[static_cast<std::size_t>(transports::Lane::messages)].take_number();
-      ++started_;
-      return nullptr;
-    default:
-      return await_sent(call);
-  }
   const bool held = device != nullptr || held_.must_hold(call);
   operation::Taken<point::MessageOperation> taken = messages_.take();
   if (held)
@@ -164,12 +159,12 @@ operation::Operation* Starter::start(const point::PointCall& call,
   if (device != nullptr) owners_.messages().add(static_cast<point::Staging&>(device->memory));
   place(*taken, device);
   point::MessageOperation& operation = enlist(call, std::move(taken));
-  if (verdict_.failure() != nullptr) return &operation;
+  if (verdict_.failure() != nullptr) return operation;
   if (held)
     held_.hold(operation);
   else
     begin(operation, call.transfers);
-  return &operation;
+  return operation;
 }
 
 point::MessageOperation& Starter::enlist(const point::PointCall& call,

@@ -45,9 +45,15 @@ class Starter {
   // LaneCalls, and the caller ends it. Throws when there is no memory, and then the call has no
   // number.
   // device: where the call's buffers are; null: in host memory. Its memory wants no spares now.
-  operation::Operation* start(const schedules::Call& call, const operation::DeviceCall* device);
-  // Does the same for messages between two ranks. Null: a send is done and needed no operation.
-  operation::Operation* start(const point::PointCall& call, const operation::DeviceCall* device);
+  operation::Operation& start(const schedules::Call& call, const operation::DeviceCall* device);
+  // Does the same for messages between two ranks.
+  operation::Operation& start(const point::PointCall& call, const operation::DeviceCall* device);
+  // Comes before start() for a call in host memory. If it is one send, nothing is in its way and
+  // its link takes it, the message leaves. full: it has not. done: the call has ended and has its
+  // number. copied: start_sent() follows at once, instead of start().
+  transports::Send send_at_once(const point::PointCall& call);
+  // The operation ends when the link has sent the message.
+  operation::Operation& start_sent(const point::PointCall& call);
   // How many calls have been started.
   std::uint64_t started() const noexcept { return started_; }
 
@@ -74,8 +80,6 @@ class Starter {
   void begin(operation::CollectiveOperation& operation);
   void begin_direct(operation::DirectOperation& operation);
   void begin_scheduled(operation::ScheduledOperation& operation);
-  transports::Send send_at_once(const point::PointCall& call);
-  operation::Operation* await_sent(const point::PointCall& call);
   point::MessageOperation& enlist(const point::PointCall& call,
                                   operation::Taken<point::MessageOperation> taken) noexcept;
   void begin(point::MessageOperation& operation, std::span<const point::PointTransfer> transfers);

@@ -38,7 +38,7 @@ struct PointCall {
   std::span<const PointTransfer> transfers;
   PointShape shape;
   nanoseconds time_limit{};
-  std::string_view tag;
+  std::string_view tag{};
   bool unattended = false;  // as in schedules::Call
 };
 
