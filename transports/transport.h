@@ -6,9 +6,9 @@
 // path blocks: "no room" is a return value. One thread at a time drives a transport (start, link,
 // send, progress, prepare_sleep); identity() and reach() may be called before that.
 //
-// A frame is a header of frame_header_bytes, opaque to the transport but for its first 8 bytes,
-// which are never all 0, and a payload whose size both ends know: the sender says it, and the
-// receiver's sink says what it expects next on that link. No length from the wire is ever used.
+// A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both
+// ends know: the sender says it, and the receiver's sink says what it expects next on that link. No
+// length from the wire is ever used.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ transports::HeaderBytes header_of(std::uint64_t number) {
   transports::HeaderBytes header;
   for (std::size_t i = 0; i < header.size(); ++i)
     header[i] = static_cast<std::byte>(number * 31 + i * 5 + 3);
-  base::store_little(header.data(), number + 1);  // never 0
+  base::store_little(header.data(), number + 1);
   return header;
 }
 

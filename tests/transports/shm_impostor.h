@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "shm_helpers.h"
 #include "transports/host/address.h"
 #include "transports/host/packet.h"
+#include "transports/shm/ring.h"
 
 namespace rondo::testing {
 
@@ -77,6 +79,13 @@ inline base::FileDescriptor memory_of(std::size_t bytes, int seals) {
   REQUIRE(::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0);
   REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, seals) == 0);
   return memory;
+}
+
+// Writes a header to the start of a ring, with all its words. Returns its end.
+inline std::size_t put_header(std::byte* ring, const transports::HeaderBytes& header) {
+  shm::first_word(ring) = shm::header_mark | shm::every_word;
+  std::ranges::copy(header, ring + sizeof(shm::RingWord));
+  return shm::header_bytes(shm::every_word);
 }
 
 }  // namespace rondo::testing

@@ -303,10 +303,9 @@ TEST_CASE("a place that lies outside the peer's memory breaks the link") {
   node.expect(1, Lane::bulk, {1, bytes, placed, 1});
   const auto send = [&](transports::WindowPlace place) {
     std::byte* const ring = segment.ring(0, Lane::bulk);
-    const transports::HeaderBytes header = header_of(1);
-    std::memcpy(ring, header.data(), header.size());
-    std::memcpy(ring + 64, &place, sizeof place);
-    pair.produced[0] = 128;
+    const std::size_t end = put_header(ring, header_of(1));
+    std::memcpy(ring + end, &place, sizeof place);
+    pair.produced[0] = end + shm::ring_unit;
     ++pair.changes;
     for (int i = 0; i < 10; ++i) node.turn();
   };

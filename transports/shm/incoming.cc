@@ -65,14 +65,27 @@ bool ShmIncoming::pump(transports::Link& link) {
   }
 }
 
-// A header never lies across the end of the ring. It is copied before it is checked, because the
-// peer may write to it afterwards.
+// The words are copied before the header is checked, because the peer may write to them afterwards.
 bool ShmIncoming::take_header(transports::Link& link) {
-  if (!header_came()) return false;
-  std::memcpy(frames_.head_rest().data(), here(), ring_unit);
-  frames_.head_came(ring_unit);
-  consumed_ += ring_unit;
-  budget_ -= std::min(budget_, ring_unit);
+  const std::uint64_t first = first_word(here()).load(std::memory_order_acquire);
+  if (first == 0) return false;
+  const std::uint64_t mask = first ^ header_mark;
+  if (mask > every_word) {
+    corrupt_ = true;
+    return false;
+  }
+  std::byte* const header = frames_.head_rest().data();  // the last one
+  std::uint64_t at = consumed_;
+  for (std::uint64_t left = mask; left != 0; left &= left - 1) {
+    at += sizeof(RingWord);
+    const std::uint64_t word =
+        first_word(ring_ + in_ring(at, ring_bytes_)).load(std::memory_order_relaxed);
+    const auto which = static_cast<std::size_t>(std::countr_zero(left));
+    std::memcpy(header + which * sizeof word, &word, sizeof word);
+  }
+  frames_.head_came(transports::frame_header_bytes);
+  consumed_ += header_bytes(mask);
+  budget_ -= std::min(budget_, header_bytes(mask));
   show(link);
   return true;
 }

@@ -20,7 +20,7 @@ bool ShmLink::progress() {
   if (incoming_.pump(*this)) moved = used_ = true;
   if (broken_) return true;
   if (outgoing_.corrupt() || incoming_.corrupt()) {
-    break_off(Errc::corrupt, "its counters in shared memory are not possible", false);
+    break_off(Errc::corrupt, "its counters or headers in shared memory are not possible", false);
     return true;
   }
   if (!incoming_.bad_place().empty()) {

@@ -12,7 +12,7 @@ namespace {
 // A large payload is copied in parts of this size, so that the peer can read one part while the
 // next is copied.
 constexpr std::size_t written_piece_bytes = std::size_t{32} << 10;
-constexpr std::uint64_t cleared_ahead = 15 * ring_unit;
+constexpr std::uint64_t cleared_ahead = 31 * ring_unit;
 // A large frame is begun when there is room for this many bytes of its payload.
 constexpr std::size_t worth_beginning = std::size_t{16} << 10;
 
@@ -46,16 +46,16 @@ transports::Send ShmOutgoing::queue(std::uint64_t until) noexcept {
 transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
                                    std::span<const std::byte> payload) {
   const bool large = has_place(payload.size());
-  const std::size_t needed = large ? ring_unit + sizeof(PayloadPlace) + worth_beginning
-                                   : ring_unit + whole_units(payload.size());
+  constexpr std::size_t most_header = header_bytes(every_word);
+  const std::size_t needed = large ? most_header + sizeof(PayloadPlace) + worth_beginning
+                                   : most_header + whole_units(payload.size());
   if (copying_ || corrupt_ || queued_count_ == most_queued) return refuse(needed);
   if (known_room() < needed && room() < needed) return refuse(needed);
-  std::byte* const head = place(produced_);
-  produced_ += ring_unit;
+  const std::uint64_t head = produced_, mask = put_header(header);
   if (payload.size() <= whole_bytes) {
     clear_words(produced_ + whole_units(payload.size()), payload.empty() ? cleared_ahead : 0);
     if (!payload.empty()) copy_whole(payload);
-    tell(head, header);
+    tell(head, mask);
     peer_.wake();
     return transports::Send::done;
   }
@@ -65,14 +65,14 @@ transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
     produced_ += ring_unit;
     if (where.window.generation != 0) {
       clear_words(produced_);
-      tell(head, header);
+      tell(head, mask);
       peer_.wake();
       return queue(produced_);
     }
   }
   payload_ = payload;
   put_piece();
-  tell(head, header);
+  tell(head, mask);
   if (!payload_.empty()) peer_.wake();  // to read the first part meanwhile
   copying_ = !put();
   peer_.wake();
@@ -89,18 +89,26 @@ void ShmOutgoing::clear_words(std::uint64_t next, std::uint64_t ahead) noexcept 
     first_word(place(cleared_)).store(0, std::memory_order_relaxed);
 }
 
-// The header, and everything before it, is there for the peer. By words, as the sink's code stores
-// them: a wider load of what was just stored waits for the store buffer.
-void ShmOutgoing::tell(std::byte* head, const transports::HeaderBytes& header) noexcept {
-  const auto word = [&](std::size_t at) {
-    std::uint64_t value;
-    std::memcpy(&value, header.data() + at, sizeof value);
-    return value;
-  };
-  for (std::size_t at = sizeof(RingWord); at < ring_unit; at += sizeof(RingWord))
-    first_word(head + at).store(word(at), std::memory_order_relaxed);
-  first_word(head).store(word(0), std::memory_order_release);
-  if (lane_ != transports::Lane::messages || head == ring_) peer_.changed();
+// By words, as the sink's code stores them: a wider load of what was just stored waits for the
+// store buffer.
+std::uint64_t ShmOutgoing::put_header(const transports::HeaderBytes& header) noexcept {
+  std::uint64_t mask = 0, at = produced_;
+  for (std::size_t i = 0; i < last_.size(); ++i) {
+    std::uint64_t word;
+    std::memcpy(&word, header.data() + i * sizeof word, sizeof word);
+    if (word == last_[i]) continue;
+    last_[i] = word;
+    mask |= std::uint64_t{1} << i;
+    first_word(place(at += sizeof word)).store(word, std::memory_order_relaxed);
+  }
+  produced_ += header_bytes(mask);
+  return mask;
+}
+
+// The header, and everything before it, is there for the peer.
+void ShmOutgoing::tell(std::uint64_t head, std::uint64_t mask) noexcept {
+  first_word(place(head)).store(header_mark | mask, std::memory_order_release);
+  if (lane_ != transports::Lane::messages || head == 0) peer_.changed();
 }
 
 void ShmOutgoing::copy_whole(std::span<const std::byte> payload) noexcept {

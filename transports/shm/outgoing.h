@@ -64,7 +64,8 @@ class ShmOutgoing {
   }
   std::byte* place(std::uint64_t at) const noexcept { return ring_ + in_ring(at, ring_bytes_); }
   void copy_whole(std::span<const std::byte> payload) noexcept;
-  void tell(std::byte* head, const transports::HeaderBytes& header) noexcept;
+  std::uint64_t put_header(const transports::HeaderBytes& header) noexcept;
+  void tell(std::uint64_t head, std::uint64_t mask) noexcept;
   void clear_words(std::uint64_t next, std::uint64_t ahead = 0) noexcept;
   bool put_piece() noexcept;
   bool put();
@@ -74,6 +75,7 @@ class ShmOutgoing {
   std::byte* const ring_;
   const std::size_t ring_bytes_;
   transports::Windows& windows_;
+  std::array<std::uint64_t, header_words> last_{};  // the header of the last frame
   std::uint64_t produced_ = 0;
   std::uint64_t cleared_ = 0;  // no word from produced_ to here says that a header has come
   mutable std::uint64_t consumed_ = 0;  // by the peer, as last seen
