@@ -35,7 +35,7 @@ TransportFactory default_transports();
 // Makes a start() that waits for other ranks end with Error(rendezvous) and this text. Thread-safe.
 void interrupt_start(transports::Transport& transport, std::string_view why) noexcept;
 // See EngineOptions::shares_core. The transports outlive the result.
-std::function<std::optional<bool>(int core)> core_check(const TransportList& transports);
+std::function<std::optional<bool>(int, std::uint64_t)> core_check(const TransportList& transports);
 // Adds the TCP segments that the open connections have sent. Thread-safe.
 void add_segments(Statistics& statistics, const TransportList& transports);
 // Windows on memory of GPUs, above those of a transport, which outlive them. Null where too many

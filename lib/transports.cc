@@ -117,7 +117,7 @@ void interrupt_start(transports::Transport& transport, std::string_view why) noe
   shm::interrupt(transport, why);
 }
 
-std::function<std::optional<bool>(int core)> core_check(const TransportList& transports) {
+std::function<std::optional<bool>(int, std::uint64_t)> core_check(const TransportList& transports) {
   for (const auto& transport : transports)
     if (auto check = shm::core_check(*transport)) return check;
   return {};

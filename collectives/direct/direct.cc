@@ -267,6 +267,13 @@ std::uint64_t DirectLane::awaited() const noexcept {
   return bits;
 }
 
+std::uint64_t DirectLane::lacking() const noexcept {
+  std::uint64_t bits = 0;
+  for (std::size_t rank = 0; queue_.first() != next_ && rank < size_; ++rank)
+    if (rank != rank_ && protocol_.awaits(flags_, rank)) bits |= transports::wake_bit(ranks_[rank]);
+  return bits;
+}
+
 void DirectLane::append_awaited(std::vector<int>& ranks) const {
   if (queue_.first() == next_) return;  // it is not posted, or there is none
   for (std::size_t rank = 0; rank < size_; ++rank)

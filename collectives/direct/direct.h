@@ -78,6 +78,9 @@ class DirectLane {
   // The ranks whose stores must wake this one, a bit for each (transports::wake_bit()). Call it
   // after advance() has done nothing.
   std::uint64_t awaited() const noexcept;
+  // All ranks that the first operation waits for, as bits. awaited() may leave some out: when those
+  // that it names have stored, it names others.
+  std::uint64_t lacking() const noexcept;
   // Work of this rank's device that the first operation waits for, if it does; else empty. It may
   // wait for other ranks too.
   std::string awaited_device() const;

@@ -98,7 +98,10 @@ bool Driver::drive(const Goal* goal, base::TimePoint until) {
     driven_.deliver();
     if (now >= until || !wanted(goal)) return true;
     if (moved) continue;
-    switch (waiting_.next(now, driven_.shares_core())) {
+    switch (waiting_.next(now, driven_.company())) {
+      case Waiting::Next::look:
+        base::pause_processor();
+        break;
       case Waiting::Next::spin:
         spins_left_ = spins_between_time_checks;
         base::pause_processor();

@@ -270,10 +270,27 @@ bool Engine::pending() const noexcept {
 }
 
 // If nobody can tell, ranks are taken to share the core when there are more ranks than cores.
-bool Engine::shares_core() {
-  const std::optional<bool> shared =
-      options_.shares_core ? options_.shares_core(::sched_getcpu()) : std::nullopt;
-  return shared.value_or(options_.ranks_per_core > 1);
+Waiting::Company Engine::company() {
+  driver_.mutex().assert_held();
+  using enum Waiting::Company;
+  const int core = ::sched_getcpu();
+  const auto here = [&](std::uint64_t ranks) {
+    return options_.shares_core ? options_.shares_core(core, ranks) : std::nullopt;
+  };
+  if (!here(transports::every_wake_bit).value_or(options_.ranks_per_core > 1)) return none;
+  return here(lacking()).value_or(true) ? awaited : waiting;
+}
+
+// The ranks that calls under way wait for, a bit for each, as far as these are direct. Any other
+// call may wait for a rank that waits for another one, here.
+std::uint64_t Engine::lacking() const {
+  const auto direct = [](const operation::LaneCalls& calls) {
+    const operation::Operation* const first = calls.first();
+    return first == nullptr ||
+           (first->collective() != nullptr &&
+            first->collective()->signature.algorithm == schedules::Algorithm::direct);
+  };
+  return std::ranges::all_of(calls_, direct) ? owners_.lacking() : transports::every_wake_bit;
 }
 
 bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {

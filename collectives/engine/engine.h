@@ -133,7 +133,8 @@ class Engine final : private operation::OwnerHost, private Driven {
   void deliver() override;
   bool pending() const noexcept override;
   bool in_collective() const noexcept;
-  bool shares_core() override;
+  Waiting::Company company() override;
+  std::uint64_t lacking() const RONDO_REQUIRES(driver_.mutex());
   bool prepare_sleep(operation::WakeDescriptors& descriptors) override;
 
   operation::LaneCalls& calls(transports::Lane lane) RONDO_REQUIRES(driver_.mutex()) {

@@ -30,9 +30,10 @@ struct EngineOptions {
   // The communicator has failed, and nothing has ended yet. Called once, under the engine's lock,
   // which it must not take. Must not throw. Returns what the error of every operation says besides.
   std::function<std::string(const Snapshot&)> on_failure = {};
-  // Publishes the core on which this rank waits, and tells whether another rank that is awake waits
-  // there too. Empty, or no value: nobody can tell.
-  std::function<std::optional<bool>(int core)> shares_core = {};
+  // Publishes the core on which this rank waits, and tells whether another one of these ranks, that
+  // is awake, waits there too. ranks: a bit for each (transports::wake_bit()). Empty, or no value:
+  // nobody can tell.
+  std::function<std::optional<bool>(int core, std::uint64_t ranks)> shares_core = {};
 };
 
 }  // namespace rondo::engine

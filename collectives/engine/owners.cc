@@ -91,6 +91,13 @@ bool Owners::advance_links() {
   return advance(of(Priority::bulk).links) || moved;
 }
 
+std::uint64_t Owners::lacking() const noexcept {
+  std::uint64_t ranks = 0;
+  for (const CollectiveOwners& owners : collectives_)
+    if (owners.direct) ranks |= owners.direct->lacking();
+  return ranks;
+}
+
 std::uint64_t Owners::awaited() const noexcept {
   std::uint64_t ranks = 0;
   for (const CollectiveOwners& owners : collectives_) {

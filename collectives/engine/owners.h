@@ -78,6 +78,8 @@ class Owners {
   bool advance_links();
   // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().
   std::uint64_t awaited() const noexcept;
+  // The ranks that direct calls wait for: see DirectLane::lacking().
+  std::uint64_t lacking() const noexcept;
   // See LinkOwner.
   base::TimePoint next_check() const noexcept;
   void check(base::TimePoint now);

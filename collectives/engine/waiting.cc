@@ -27,6 +27,10 @@ constexpr milliseconds most_excess{5};
 // The longest yield on a core that no other thread wants.
 constexpr microseconds lone_yield{20};
 
+// Ranks on other cores post about as soon as a switch of theirs ends. Nothing is gained by two
+// switches here meanwhile.
+constexpr microseconds look_time{3};
+
 // A process measures the time of a wake-up once: the median lateness of so many sleeps. Values
 // outside of these bounds come from a disturbed machine.
 constexpr int wake_samples = 7;
@@ -67,19 +71,25 @@ Waiting::Waiting(WaitMode mode, nanoseconds wake, int ranks_per_core) noexcept
       patience_(patience * std::max(ranks_per_core, 2)),
       long_yield_(long_turn * std::max(ranks_per_core, 2)) {}
 
-Waiting::Next Waiting::next(base::TimePoint now, bool shared) noexcept {
+Waiting::Next Waiting::next(base::TimePoint now, Company company) noexcept {
   if (!waiting_) {
     waiting_ = true;
     since_ = now;
     lost_ = {};
     core_ = Core::unknown;
     excess_ = std::max(excess_ - wake_, nanoseconds{});
+    looks_since_.reset();
   }
-  shared_ = shared;
+  const bool shared = shared_ = company != Company::none;
+  if (company != Company::waiting) looks_since_.reset();
   if (mode_ == WaitMode::sleep) return Next::sleep;
   if (mode_ == WaitMode::spin) return shared ? Next::yield : Next::spin;
   const nanoseconds waited = now - since_ - lost_;
   if (waited >= patience_) return Next::sleep;
+  if (company == Company::waiting) {
+    if (!looks_since_) looks_since_ = now;
+    if (now - *looks_since_ < look_time) return Next::look;
+  }
   if (shared) return excess_ > most_excess ? Next::sleep : Next::yield;
   if (waited < spin_time_) return Next::spin;
   return shares_core() ? Next::sleep : Next::yield;

@@ -4,6 +4,8 @@
 // docs/reference/waiting.md gives the reasons and the measurements.
 #pragma once
 
+#include <optional>
+
 #include "base/clock.h"
 
 namespace rondo::engine {
@@ -20,16 +22,18 @@ nanoseconds wake_time() noexcept;
 // spin.
 class Waiting {
  public:
-  enum class Next { spin, yield, sleep };
+  enum class Next { spin, look, yield, sleep };
+  // The ranks that are awake and were last seen on this thread's core: there is none; none that
+  // this thread awaits, so a yield would only go to one that waits too; or some.
+  enum class Company { none, waiting, awaited };
 
   // wake: wake_time(). ranks_per_core: of this host, rounded up.
   Waiting(WaitMode mode, nanoseconds wake, int ranks_per_core) noexcept;
 
   // A pass has moved something: the wait is over.
   void moved() noexcept { waiting_ = false; }
-  // Returns what to do after a pass that has moved nothing. shared: a rank that is awake was last
-  // seen on this thread's core, so it cannot run while this thread does.
-  Next next(base::TimePoint now, bool shared) noexcept;
+  // Returns what to do after a pass that has moved nothing. look: make another pass and ask again.
+  Next next(base::TimePoint now, Company company) noexcept;
   // The yield that next() wanted took this time.
   void yielded(nanoseconds time) noexcept;
 
@@ -43,6 +47,7 @@ class Waiting {
   base::TimePoint since_{};
   nanoseconds lost_{};  // in long yields
   bool shared_ = false;
+  std::optional<base::TimePoint> looks_since_;
   enum class Core { unknown, alone, shared } core_ = Core::unknown;
   // About all waits:
   nanoseconds excess_{};   // what long yields have cost more than sleeps would have

@@ -30,6 +30,7 @@ class DirectOwner final : public operation::OperationOwner {
   bool look_for(const operation::Operation&) override { return advance(); }
   void clear() noexcept override { lane_.clear(); }
   std::uint64_t awaited() const noexcept { return lane_.awaited(); }
+  std::uint64_t lacking() const noexcept { return lane_.lacking(); }
   operation::Standing standing(const operation::Operation& operation, bool wants_only) override {
     // Nothing has been read of other ranks' posts of a later call.
     if (!lane_.idle() && &lane_.first() != &operation) return {WaitCause::ranks};

@@ -33,7 +33,7 @@ class LateWork final : public engine::Driven {
     return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override {
     ++sleeps;
     return false;
@@ -68,7 +68,7 @@ class AwaitedWork final : public engine::Driven {
     return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override { return false; }
 
   static constexpr int needed = 40;
@@ -101,7 +101,7 @@ class WorkBesideAStart final : public engine::Driven {
     return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override {
     if (!started_) return false;
     passes_before_sleep = passes_;
@@ -139,7 +139,7 @@ class QuietWork final : public engine::Driven {
     return operation_.state() == operation::Operation::State::running;
   }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override {
     ++sleeps;
     return true;
@@ -168,7 +168,7 @@ class BusyWork final : public engine::Driven {
   void deliver() override {}
   bool pending() const noexcept override { return looks < 2; }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override { return false; }
 
   int passes = 0, looks = 0;
@@ -190,7 +190,7 @@ class WorkOfOnePass final : public engine::Driven {
   void deliver() override {}
   bool pending() const noexcept override { return pending_; }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override { return true; }
 
   void start() {
@@ -216,7 +216,7 @@ class WorkThatLasts final : public engine::Driven {
   void deliver() override {}
   bool pending() const noexcept override { return pending_; }
   void pausing() noexcept override {}
-  bool shares_core() override { return false; }
+  engine::Waiting::Company company() override { return engine::Waiting::Company::none; }
   bool prepare_sleep(operation::WakeDescriptors&) override {
     ++sleeps;
     return true;

@@ -87,7 +87,7 @@ class Shm final : public transports::Transport {
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return exports_ && bytes != 0 ? host::Exports::allocate(exports_, bytes) : nullptr;
   }
-  std::optional<bool> shares_core(int core) noexcept;
+  std::optional<bool> shares_core(int core, std::uint64_t ranks) noexcept;
   bool progress() override;
   transports::WakeSource wake_source() const noexcept override {
     return {wait_word_ ? -1 : epoll_.get(), wait_word_};
@@ -361,11 +361,13 @@ bool Shm::progress() {
   return moved;
 }
 
-std::optional<bool> Shm::shares_core(int core) noexcept {
+std::optional<bool> Shm::shares_core(int core, std::uint64_t ranks) noexcept {
   if (!windows_) return {};
   const std::uint32_t here = static_cast<std::uint32_t>(core) + 1;
   if (std::exchange(core_, here) != here) own_->head().core.store(here, std::memory_order_relaxed);
-  return std::ranges::any_of(peers_, [here](const auto& peer) { return peer->runs_on(here); });
+  return std::ranges::any_of(peers_, [&](const auto& peer) {
+    return (ranks & transports::wake_bit(peer->rank)) != 0 && peer->runs_on(here);
+  });
 }
 
 bool Shm::prepare_sleep() {
@@ -396,7 +398,7 @@ void interrupt(transports::Transport& transport, std::string_view why) noexcept 
 CoreCheck core_check(transports::Transport& transport) {
   auto* const shm = dynamic_cast<Shm*>(&transport);
   if (shm == nullptr) return {};
-  return [shm](int core) { return shm->shares_core(core); };
+  return [shm](int core, std::uint64_t ranks) { return shm->shares_core(core, ranks); };
 }
 
 std::string obstacle() {

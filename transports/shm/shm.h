@@ -41,10 +41,11 @@ std::unique_ptr<transports::Transport> make_shm(const Options& options);
 void interrupt(transports::Transport& transport, std::string_view why) noexcept;
 
 // Tells whether ranks share a core: for a rank that waits on this core (a number of
-// sched_getcpu()). It publishes the core to the ranks of this host, and returns whether one of them
-// that is awake last waited there; no value before start() has ended. Empty for another transport.
-// Thread-bound (the driver of the transport, which outlives it).
-using CoreCheck = std::function<std::optional<bool>(int core)>;
+// sched_getcpu()). It publishes the core to the ranks of this host, and returns whether one of
+// those that `ranks` names (transports::wake_bit()), awake, last waited there; no value before
+// start() has ended. Empty for another transport. Thread-bound (the driver of the transport, which
+// outlives it).
+using CoreCheck = std::function<std::optional<bool>(int core, std::uint64_t ranks)>;
 CoreCheck core_check(transports::Transport& transport);
 
 // Why shared memory cannot be used in this process; empty when it can.
