@@ -29,7 +29,7 @@ constexpr microseconds lone_yield{20};
 
 // Ranks on other cores post about as soon as a switch of theirs ends. Nothing is gained by two
 // switches here meanwhile.
-constexpr microseconds look_time{3};
+constexpr microseconds look_time{2};
 
 // A process measures the time of a wake-up once: the median lateness of so many sleeps. Values
 // outside of these bounds come from a disturbed machine.

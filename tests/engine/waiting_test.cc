@@ -50,12 +50,12 @@ TEST_CASE("a rank that shares its core yields at once, and sleeps in the end", "
   CHECK(after(waiting, now, 20, Company::awaited) == Next::sleep);
 }
 
-TEST_CASE("a rank whose neighbours on its core wait too looks for 3 us before it yields", "[waiting]") {
+TEST_CASE("a rank whose neighbours on its core wait too looks for 2 us before it yields", "[waiting]") {
   Waiting waiting(WaitMode::automatic, wake, 1);
   base::TimePoint now{};
   for (int turn = 0; turn < 2; ++turn) {
     CHECK(after(waiting, now, 20, Company::awaited) == Next::yield);
-    CHECK(after(waiting, now, 3, Company::waiting) == Next::look);
+    CHECK(after(waiting, now, 2, Company::waiting) == Next::look);
     CHECK(after(waiting, now, 1, Company::waiting) == Next::yield);
   }
   waiting.moved();
