@@ -23,7 +23,7 @@ bool FrameReceiver::has_work() const noexcept {
   return flagged() && !frames_.closed() && !end_ && !frames_.held();
 }
 
-bool FrameReceiver::receive(transports::Link& link, bool direct) {
+bool FrameReceiver::receive_one(transports::Link& link, bool direct) {
   if (frames_.closed() || end_) return false;
   bool moved = false;
   if (!frames_.accepted()) {
@@ -45,21 +45,32 @@ bool FrameReceiver::receive(transports::Link& link, bool direct) {
   return read_frame(link) || moved || end_;
 }
 
-// For a link whose sink expects no frame: reads nothing but the header, and only if one is awaited
-// or epoll has flagged the socket.
+std::size_t FrameReceiver::take_ahead(std::span<std::byte> to) noexcept {
+  const std::size_t count = std::min(buffered(), to.size());
+  base::copy_bytes(to.data(), ahead_.data() + ahead_begin_, count);
+  ahead_begin_ += count;
+  return count;
+}
+
+// For a link whose sink expects no frame: reads only if a header is awaited or epoll has flagged
+// the socket. Behind a large payload comes another one, which is not worth a copy.
 bool FrameReceiver::read_header(transports::Link& link) {
   const std::span<std::byte> rest = frames_.head_rest();
-  const ssize_t result =
-      without_interruption([&] { return ::recv(socket_, rest.data(), rest.size(), 0); });
-  if (result <= 0) {
-    ended(result);
-    return end_.has_value();
+  if (buffered() == 0) {
+    const bool small = frames_.receive().bytes <= ahead_.size() / 2;
+    const std::size_t wanted = small ? ahead_.size() : rest.size();
+    const ssize_t result =
+        without_interruption([&] { return ::recv(socket_, ahead_.data(), wanted, 0); });
+    if (result <= 0) {
+      ended(result);
+      return end_.has_value();
+    }
+    ahead_begin_ = 0;
+    ahead_end_ = static_cast<std::size_t>(result);
+    readable_ = readable_ && ahead_end_ == wanted;
   }
-  frames_.head_came(static_cast<std::size_t>(result));
-  if (!frames_.head_complete())
-    readable_ = false;
-  else
-    show_header(link);
+  frames_.head_came(take_ahead(rest));
+  if (frames_.head_complete()) show_header(link);
   return true;
 }
 
@@ -80,9 +91,15 @@ bool FrameReceiver::show_header(transports::Link& link) {
   return accepted;
 }
 
-// Reads the rest of the header, the payload and its tag in one system call.
+// Reads the rest of the header, the payload and its tag: what was read ahead, else in one system
+// call.
 ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept {
   const std::span<std::byte> header = frames_.head_rest();
+  if (buffered() > 0) {
+    std::size_t count = 0;
+    for (const auto to : {header, payload, tail}) count += take_ahead(to);
+    return static_cast<ssize_t>(count);
+  }
   if (header.empty() && tail.empty())
     return without_interruption([&] { return ::recv(socket_, payload.data(), payload.size(), 0); });
   const std::size_t all = header.size() + payload.size() + tail.size();
@@ -120,6 +137,7 @@ bool FrameReceiver::read_frame(transports::Link& link) {
   to = to.first(std::min(to.size(), most_at_once));
   if (to.size() == payload_left) tail = std::span(tail_).last(tail_left);
   const std::size_t wanted = header_left + to.size() + tail.size();
+  const bool ahead = buffered() > 0;
   std::size_t count = 0;
   if (wanted > 0) {
     const ssize_t result = read(to, tail);
@@ -128,7 +146,7 @@ bool FrameReceiver::read_frame(transports::Link& link) {
       return false;
     }
     count = static_cast<std::size_t>(result);
-    readable_ = readable_ && count == wanted;
+    readable_ = readable_ && (ahead || count == wanted);
   }
   const std::size_t header_count = std::min(count, header_left);
   frames_.head_came(header_count);

@@ -16,8 +16,10 @@
 
 namespace rondo::tcp {
 
-// The receiving half of a link of one path. It never reads beyond the frame that the sink expects,
-// so that the next one can be placed too.
+// The receiving half of a link of one path. It does not read beyond a frame that the sink expects,
+// so that the next one can be placed too. Where the sink expects none, and the last one was small,
+// one system call reads what has come behind the header too: the rest of the frame, and other small
+// ones.
 class FrameReceiver final : public Receiver {
  public:
   explicit FrameReceiver(BorrowSlot& slot) noexcept : slot_(slot) {}
@@ -28,7 +30,11 @@ class FrameReceiver final : public Receiver {
     payload_tags_ = agreed.protection == base::Protection::payload;
     frames_.expect_trailer(base::tag_bytes);
   }
-  bool receive(transports::Link& link, bool direct) override;
+  bool receive(transports::Link& link, bool direct) override {
+    bool moved = receive_one(link, direct);
+    while (buffered() > 0 && receive_one(link, false)) moved = true;
+    return moved;
+  }
   void halt() noexcept override { frames_.halt(); }
   void flag_readable(std::size_t) noexcept override { readable_ = true; }
   void flag_hang_up(std::size_t) noexcept override { hung_up_ = true; }
@@ -39,7 +45,12 @@ class FrameReceiver final : public Receiver {
   const std::optional<End>& end() const noexcept override { return end_; }
 
  private:
-  bool flagged() const noexcept { return readable_ || hung_up_; }
+  static constexpr std::size_t ahead_bytes = std::size_t{8} << 10;
+
+  std::size_t buffered() const noexcept { return ahead_end_ - ahead_begin_; }
+  bool flagged() const noexcept { return readable_ || hung_up_ || buffered() > 0; }
+  std::size_t take_ahead(std::span<std::byte> to) noexcept;
+  bool receive_one(transports::Link& link, bool direct);
   bool read_header(transports::Link& link);
   bool read_frame(transports::Link& link);
   ssize_t read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept;
@@ -56,6 +67,8 @@ class FrameReceiver final : public Receiver {
   bool hung_up_ = false;
   bool expecting_ = false;
   transports::Assembler frames_;
+  std::size_t ahead_begin_ = 0, ahead_end_ = 0;  // what ahead_ holds
+  std::array<std::byte, ahead_bytes> ahead_;
   std::optional<base::FrameTag> tags_;
   bool payload_tags_ = false;
   bool genuine_ = false;        // the tag of the header is right
