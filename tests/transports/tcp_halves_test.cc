@@ -23,17 +23,20 @@ namespace {
 // Learns from the header what follows, as the lane of messages does.
 class LearningSink final : public transports::Sink {
  public:
-  bool announces = true;
+  bool announces = true, holds = false, held = false;
   transports::Blob buffer;
   int arrivals = 0, frames = 0;
 
   std::optional<transports::Receive> expected(transports::Link&, std::size_t) override {
-    if (arrivals == frames || !announces) return std::nullopt;
+    const bool knows = held ? !holds : arrivals != frames && announces;
+    if (!knows) return std::nullopt;
     return transports::Receive{buffer.data(), buffer.size()};
   }
   bool awaits_header(transports::Link&) override { return arrivals == frames; }
   transports::Header arrived(transports::Link&, const transports::HeaderBytes& header) override {
     CHECK(header == header_of(7));
+    held = holds;
+    if (held) return transports::Header::hold;
     ++arrivals;
     return transports::Header::accept;
   }
@@ -133,6 +136,35 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
   CHECK(receiver.has_work());
   CHECK(receiver.receive(link, false));
   CHECK(sink.frames == 1);
+  CHECK(sink.buffer == payload);
+  CHECK_FALSE(receiver.end());
+}
+
+TEST_CASE("small frames that came together are read at once, and wait behind one that is held") {
+  SoleReceiver bench;
+  auto& [wire, slot, receiver, sink, link] = bench;
+  const transports::Blob payload = payload_of(7, 100);
+  sink.buffer.resize(payload.size());
+  const auto write_frames = [&](int frames) {
+    for (int i = 0; i < frames; ++i) {
+      wire.write(header_of(7));
+      wire.write(payload);
+    }
+    receiver.flag_readable(0);
+  };
+  write_frames(3);
+  CHECK(receiver.receive(link, false));
+  CHECK(sink.frames == 3);
+  CHECK_FALSE(receiver.has_work());
+  sink.holds = true;
+  write_frames(2);
+  CHECK(receiver.receive(link, false));
+  CHECK(sink.held);
+  CHECK_FALSE(receiver.has_work());
+  CHECK_FALSE(receiver.receive(link, true));
+  sink.holds = false;
+  CHECK(receiver.receive(link, true));
+  CHECK(sink.frames == 5);
   CHECK(sink.buffer == payload);
   CHECK_FALSE(receiver.end());
 }
