@@ -25,6 +25,7 @@ PEERS = ("openmpi", "openmpi-nocma", "mpich")
 RONDO = {"tcp": ("rondo",), "shm": ("rondo", "rondo_allocated")}
 WHERE = {"tcp": "tcp over loopback", "shm": "shared memory"}
 SECONDS_OF_A_START = 60
+WARM_UP = 10  # iterations that are not counted, as in OSU's benchmarks: the first ones touch new pages
 
 # The p50 of a message in microseconds, by operation and bytes.
 Figures = dict[tuple[str, int], float]
@@ -49,7 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=ranks_of, default="2", help="ranks of rate; the others have 2; default %(default)s")
     parser.add_argument("--turns", type=positive(int), default=5, help="starts of each library; default %(default)s")
     parser.add_argument("--round-trips", type=positive(int), default=300, metavar="N", help="of latency in a turn; default %(default)s")
-    parser.add_argument("--windows", type=positive(int), default=5, metavar="N", help="of the others in a turn; default %(default)s")
+    parser.add_argument("--windows", type=positive(int), default=30, metavar="N", help="of the others in a turn; default %(default)s")
     parser.add_argument("--window", type=positive(int), default=64, help="messages of a window; default %(default)s")
     parser.add_argument("--transport", type=list_of(transport_of, "transports"), default="shm,tcp", metavar="NAMES",
                         help="a table for each; default %(default)s")
@@ -84,7 +85,7 @@ def parts_of(arguments: argparse.Namespace) -> list[Part]:
 
 def rondo(name: str, part: Part, job: Job, arguments: argparse.Namespace) -> Launch:
     command = [str(job.run), "bench", ",".join(part.operations), "--sizes", ",".join(map(str, arguments.sizes)), "-n", str(part.iterations),
-               "-w", "1", "-c", "0", "--no-ceiling", "--json", "-", "-d", "u8"]
+               "-w", str(WARM_UP), "-c", "0", "--no-ceiling", "--json", "-", "-d", "u8"]
     if part.operations != ["latency"]:
         command += ["--window", str(arguments.window)]
     return launch_command("rondo", command + (["--allocate"] if name == "rondo_allocated" else []), job)
@@ -94,7 +95,7 @@ def mpi(name: str, part: Part, job: Job, arguments: argparse.Namespace) -> Launc
     program = arguments.build.resolve() / "bench" / "messages" / f"messages_{name.partition('-')[0]}"
     if not program.exists():
         raise Missing(f"not installed ({program} was not built)")
-    numbers = [",".join(map(str, arguments.sizes)), part.iterations, 1, arguments.window]
+    numbers = [",".join(map(str, arguments.sizes)), part.iterations, WARM_UP, arguments.window]
     return launch_command(name, [str(program), ",".join(part.operations), *map(str, numbers)], job)
 
 
