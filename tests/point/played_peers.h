@@ -69,6 +69,17 @@ struct PlayedPeers final : operation::OwnerHost {
   Started send(Payload& memory, std::uint32_t tag = 7, int peer = 1) {
     return start(true, memory, tag, peer);
   }
+  transports::Send send_at_once(Payload& memory) {
+    return point.send_at_once(transfer_of(memory), calls.started() + 1);
+  }
+  // What follows when the link has copied such a message.
+  Started await_sent(Payload& memory) {
+    const point::PointTransfer transfer = transfer_of(memory);
+    Started operation = list(
+        {{&transfer, 1}, {Collective::send, false, 1, 7, 1, memory.size()}, {}, "", false});
+    point.await_sent(*operation, transfer);
+    return operation;
+  }
   // The header of a frame from a rank. complete() follows when its payload is there. message: its
   // number; that of the other direction in a grant.
   void arrive(int from, point::PointKind kind, std::uint64_t message, std::size_t bytes = 0,
@@ -118,16 +129,23 @@ struct PlayedPeers final : operation::OwnerHost {
   point::Point point;
 
  private:
+  static point::PointTransfer transfer_of(Payload& memory) {
+    return {true, 1, {7, 0}, DType::u8, memory.size(), memory.data()};
+  }
+  Started list(const point::PointCall& call) {
+    Started operation(new point::MessageOperation(engine, pool));
+    operation->start(call, calls.take_number());
+    calls.append(*operation);
+    point.reserve(call.transfers);
+    return operation;
+  }
   Started start(bool sending, Payload& memory, std::uint32_t tag, int peer) {
     const point::PointTransfer transfer{sending,   peer,          {tag, 0},
                                         DType::u8, memory.size(), memory.data()};
     const Collective name = sending ? Collective::send : Collective::receive;
     const point::PointCall call{
         {&transfer, 1}, {name, false, peer, tag, 1, memory.size()}, std::chrono::seconds{2}, ""};
-    Started operation(new point::MessageOperation(engine, pool));
-    operation->start(call, calls.take_number());
-    calls.append(*operation);
-    point.reserve(call.transfers);
+    Started operation = list(call);
     point.begin(*operation, call.transfers);
     return operation;
   }

@@ -53,6 +53,46 @@ TEST_CASE("a message that arrives in pieces is named once, with what has come") 
   CHECK(PlayedPeers::done(*receive));
 }
 
+TEST_CASE("a send goes at once if nothing waits before it and there is credit") {
+  using transports::Send;
+  PlayedPeers bench;
+  PlayedLink& link = bench.links[1];
+  Payload small(8), large(transports::eager_bytes), larger(transports::eager_bytes + 1);
+  CHECK(bench.send_at_once(small) == Send::full);  // the link was never used
+  const auto first = bench.send(small);
+  bench.point.advance();
+  REQUIRE(PlayedPeers::done(*first));
+  CHECK(bench.send_at_once(small) == Send::done);
+  CHECK(link.last.message == 2);
+  CHECK(bench.send_at_once(larger) == Send::full);
+  link.answer = Send::full;
+  CHECK(bench.send_at_once(small) == Send::full);
+  const auto waits = bench.send(small);
+  bench.point.advance();
+  link.answer = Send::done;
+  CHECK(bench.send_at_once(small) == Send::full);
+  CHECK(link.frames == 2);
+  bench.point.advance();
+  CHECK(PlayedPeers::done(*waits));
+  int sent = 0;
+  while (bench.send_at_once(large) == Send::done) ++sent;
+  CHECK(sent == point::point_credit / (transports::eager_bytes + point::message_cost));
+}
+
+TEST_CASE("a send that the link has copied at once ends when the link has sent it") {
+  PlayedPeers bench;
+  Payload memory(40'000);
+  const auto first = bench.send(memory);
+  bench.point.advance();
+  bench.links[1].answer = transports::Send::copied;
+  REQUIRE(bench.send_at_once(memory) == transports::Send::copied);
+  const auto send = bench.await_sent(memory);
+  CHECK_FALSE(PlayedPeers::done(*send));
+  CHECK(bench.awaited(*send) == std::vector<int>{1});
+  bench.point.sent(bench.links[1]);
+  CHECK(PlayedPeers::done(*send));
+}
+
 TEST_CASE("a send that the link has taken waits for the peer to read it") {
   PlayedPeers bench;
   bench.links[1].answer = transports::Send::copied;
