@@ -65,7 +65,7 @@ class Driven {
   // Makes callbacks and reports. The lock is released meanwhile.
   virtual void deliver() = 0;
   virtual bool pending() const noexcept = 0;
-  // Who is on the calling thread's core. Tells the others that this rank waits there.
+  // The ranks on the calling thread's core. Tells the others that this rank waits there.
   virtual Waiting::Company company() = 0;
   // Adds the descriptors to sleep on. False: there is work, do not sleep.
   virtual bool prepare_sleep(operation::WakeDescriptors& descriptors) = 0;

@@ -72,7 +72,7 @@ struct PlayedPeers final : operation::OwnerHost {
   transports::Send send_at_once(Payload& memory) {
     return point.send_at_once(transfer_of(memory), calls.started() + 1);
   }
-  // What follows when the link has copied such a message.
+  // Comes after send_at_once() has answered copied.
   Started await_sent(Payload& memory) {
     const point::PointTransfer transfer = transfer_of(memory);
     Started operation = list(
