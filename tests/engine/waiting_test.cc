@@ -50,7 +50,8 @@ TEST_CASE("a rank that shares its core yields at once, and sleeps in the end", "
   CHECK(after(waiting, now, 20, Company::awaited) == Next::sleep);
 }
 
-TEST_CASE("a rank whose neighbours on its core wait too looks for 2 us before it yields", "[waiting]") {
+TEST_CASE("a rank whose neighbours on its core wait too looks for 2 us before it yields",
+          "[waiting]") {
   Waiting waiting(WaitMode::automatic, wake, 1);
   base::TimePoint now{};
   for (int turn = 0; turn < 2; ++turn) {

@@ -75,8 +75,8 @@ struct PlayedPeers final : operation::OwnerHost {
   // Comes after send_at_once() has answered copied.
   Started await_sent(Payload& memory) {
     const point::PointTransfer transfer = transfer_of(memory);
-    Started operation = list(
-        {{&transfer, 1}, {Collective::send, false, 1, 7, 1, memory.size()}, {}, "", false});
+    Started operation =
+        list({{&transfer, 1}, {Collective::send, false, 1, 7, 1, memory.size()}, {}, "", false});
     point.await_sent(*operation, transfer);
     return operation;
   }
