@@ -66,7 +66,7 @@ operation::Operation* Engine::start_call(const Call& call, const operation::Devi
       case transports::Send::done:
         return sent_at_once(call);
       default:
-        return started(starter_.start_sent(call), call.unattended);
+        return started(await_sent(call), call.unattended);
     }
   const base::DefaultFloats floats;
   if (device != nullptr) prepare(*device);
@@ -226,11 +226,22 @@ operation::Operation* Engine::sent_at_once(const point::PointCall& call) {
     operation::keep_tag(call.tag, tag);
     tags_->count(tag, collective_count);
   }
-  if (pass_is_due()) {
-    pass();
-    deliver();
-  }
+  if (!pass_is_due()) return nullptr;
+  // A driver that sleeps has not seen what this pass sees, and no peer wakes it for that.
+  driver_.operation_started({.running = pending(), .moved = pass()});
+  deliver();
   return nullptr;
+}
+
+// Without memory for the operation nobody would see when the link has sent the message.
+operation::Operation& Engine::await_sent(const point::PointCall& call) {
+  try {
+    return starter_.start_sent(call);
+  } catch (const std::exception& error) {
+    suspect(operation::cannot_go_on(options_.rank, error));
+    deliver();
+    throw;
+  }
 }
 
 bool Engine::look_at(const operation::Operation& operation) {
@@ -284,13 +295,12 @@ Waiting::Company Engine::company() {
 // The ranks that calls under way wait for, a bit for each, as far as these are direct. Any other
 // call may wait for a rank that waits for another one, here.
 std::uint64_t Engine::lacking() const {
-  const auto direct = [](const operation::LaneCalls& calls) {
-    const operation::Operation* const first = calls.first();
-    return first == nullptr ||
-           (first->collective() != nullptr &&
-            first->collective()->signature.algorithm == schedules::Algorithm::direct);
-  };
-  return std::ranges::all_of(calls_, direct) ? owners_.lacking() : transports::every_wake_bit;
+  for (const operation::LaneCalls& calls : calls_)
+    for (const operation::Operation* o = calls.first(); o != nullptr; o = o->later)
+      if (o->collective() == nullptr ||
+          o->collective()->signature.algorithm != schedules::Algorithm::direct)
+        return transports::every_wake_bit;
+  return owners_.lacking();
 }
 
 bool Engine::prepare_sleep(operation::WakeDescriptors& descriptors) {

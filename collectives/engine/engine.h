@@ -151,6 +151,7 @@ class Engine final : private operation::OwnerHost, private Driven {
   operation::Operation* started(operation::Operation& operation, bool unattended)
       RONDO_REQUIRES(driver_.mutex());
   operation::Operation* sent_at_once(const point::PointCall& call) RONDO_REQUIRES(driver_.mutex());
+  operation::Operation& await_sent(const point::PointCall& call) RONDO_REQUIRES(driver_.mutex());
   bool pass_is_due() RONDO_REQUIRES(driver_.mutex());
   bool a_look_is_enough(const operation::Operation& operation) RONDO_REQUIRES(driver_.mutex());
   template <auto work, class... Arguments>

@@ -131,19 +131,13 @@ transports::Send Starter::send_at_once(const point::PointCall& call) {
   return sent;
 }
 
-// Without memory for the operation nobody would see when the message has been sent.
 operation::Operation& Starter::start_sent(const point::PointCall& call) {
-  try {
-    operation::Taken<point::MessageOperation> taken = messages_.take();
-    owners_.messages().reserve(call.transfers);
-    place(*taken, nullptr);
-    point::MessageOperation& operation = enlist(call, std::move(taken));
-    owners_.messages().await_sent(operation, call.transfers.front());
-    return operation;
-  } catch (const std::exception& error) {
-    host_.suspect(operation::cannot_go_on(options_.rank, error));
-    throw;
-  }
+  operation::Taken<point::MessageOperation> taken = messages_.take();
+  owners_.messages().reserve(call.transfers);
+  place(*taken, nullptr);
+  point::MessageOperation& operation = enlist(call, std::move(taken));
+  owners_.messages().await_sent(operation, call.transfers.front());
+  return operation;
 }
 
 // A message in device memory is always held: its mark has hardly ever been reached yet.

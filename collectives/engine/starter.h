@@ -52,7 +52,8 @@ class Starter {
   // its link takes it, the message leaves. full: it has not. done: the call has ended and has its
   // number. copied: start_sent() follows at once, instead of start().
   transports::Send send_at_once(const point::PointCall& call);
-  // The operation ends when the link has sent the message.
+  // The operation ends when the link has sent the message. If this throws, the communicator must
+  // fail.
   operation::Operation& start_sent(const point::PointCall& call);
   // How many calls have been started.
   std::uint64_t started() const noexcept { return started_; }

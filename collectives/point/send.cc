@@ -180,6 +180,7 @@ transports::Send Point::send_at_once(const PointTransfer& transfer, std::uint64_
   if (peer == nullptr || peer->link == nullptr || peer->active || peer->lost || peer->left ||
       !goes_whole(*peer, bytes))
     return transports::Send::full;
+  peer->flying.reserve(peer->flying.size() + 1);
   PointFrame frame;
   frame.kind = PointKind::message;
   frame.type = transfer.type;
@@ -204,6 +205,8 @@ void Point::await_sent(MessageOperation& operation, const PointTransfer& transfe
   request.flying = 1;
   ++its_peer.pending;
   its_peer.flying.back().request = &request;
+  operation.times.sent = calls_.looked();
+  moved(request);
 }
 
 // Belongs to the first request whose next piece is in host memory.

@@ -5,7 +5,8 @@
  *
  * Every function that can fail returns a rondo_status; rondo_message() has the text. An operation
  * takes a `request`. With NULL the call returns when the operation is done; the calling thread
- * drives it. Else the call starts the operation and *request becomes a handle to it. Give each
+ * drives it. Else the call starts the operation, and *request becomes a handle to it, or NULL if it
+ * has ended well already; the functions for requests take NULL for such an operation. Give each
  * handle back once: to rondo_wait(), rondo_test() or rondo_release(); rondo_retain() makes it one
  * more time. Buffers stay borrowed until the operation ends. Threads: as in C++. Buffers are in
  * host memory unless rondo_call.has_device says otherwise.

@@ -88,6 +88,7 @@ TEST_CASE("a send that the link has copied at once ends when the link has sent i
   REQUIRE(bench.send_at_once(memory) == transports::Send::copied);
   const auto send = bench.await_sent(memory);
   CHECK_FALSE(PlayedPeers::done(*send));
+  CHECK(send->times.sent != base::TimePoint{});
   CHECK(bench.awaited(*send) == std::vector<int>{1});
   bench.point.sent(bench.links[1]);
   CHECK(PlayedPeers::done(*send));

@@ -47,6 +47,24 @@ TEST_CASE("a rank does not sleep over a message that only its header tells of") 
   group.finish();
 }
 
+TEST_CASE("a header that a look has found and the sink holds is shown again in a pass") {
+  Group group([](int size) { return shm_transports(size); }, 2);
+  const auto lane = transports::Lane::messages;
+  transports::Link& link = group[0].transport().link(1, lane);
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    while (group[0].turn()) {
+    }
+    group[1].send(0, lane, number, 8);
+    group[1].turn();
+    link.look();
+    CHECK(group[0].held == static_cast<int>(number));
+    group[0].expect(1, lane, {number, 8, true, 1});
+    group[0].turn();
+    CHECK(group[0].frames == static_cast<int>(number));
+  }
+  group.finish();
+}
+
 // Each small frame ends at another place of the ring, with bytes that would be a header if the word
 // after the frame were not cleared.
 TEST_CASE("no payload of an earlier lap is taken for a header") {

@@ -35,7 +35,12 @@ class ShmLink final : public transports::Link {
   void use() noexcept { used_ = true; }
   bool header_came() const noexcept { return used_ && incoming_.ready(); }
   bool progress();
-  bool look() override { return progress(); }
+  bool look() override {
+    const bool moved = progress();
+    // Nothing else tells progress() of the transport that the sink may have an answer.
+    if (incoming_.shown()) peer_.busy = true;
+    return moved;
+  }
   // Stops the link: nothing moves any more, and the sink hears no more of it.
   void halt() noexcept {
     broken_ = true;

@@ -37,7 +37,7 @@ class ShmNeighbourState {
         bell_(std::move(its_bell)),
         light_(joined_fences && theirs.head().heavy_fence.load(std::memory_order_relaxed) != 0) {}
 
-  // Call it after news in the rings.
+  // Call it after news in the rings, but for the headers of messages (shm.cc, message_came).
   void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
   void produced(transports::Lane lane, std::uint64_t bytes) noexcept {
     mine.produced[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);

@@ -42,8 +42,9 @@ class Receiver {
  public:
   virtual ~Receiver() = default;
   virtual void attach(std::size_t path, int socket, const base::Agreement& agreed) = 0;
-  // Receives at most one frame, or a bounded part of a large one. direct: if the sink expects
-  // something, reads also from sockets that epoll has not flagged. Returns whether anything moved.
+  // Receives a frame, or a bounded part of a large one, and frames that were read ahead with it.
+  // direct: if the sink expects something, reads also from sockets that epoll has not flagged.
+  // Returns whether anything moved.
   virtual bool receive(transports::Link& link, bool direct) = 0;
   // Reads nothing more.
   virtual void halt() noexcept = 0;
