@@ -215,7 +215,7 @@ class Explorer final : transports::Sink {
       if (stored[i] != not_stored && i != first)
         (stored[i] == 0 ? order : filled).emplace_back(i, stored[i]);
     order.insert(order.end(), filled.begin(), filled.end());
-    // What is stored twice in one place lands in the order of the program.
+    // Two stores to one place land in the order of the program.
     for (std::size_t i = 0; early && i < next.size(); ++i)
       if (next[i] != not_stored && stored[i] == not_stored &&
           i != place_of(world.frames[world.landed + 1].begin))
@@ -335,7 +335,7 @@ Result prove(const std::vector<Kind>& kinds) {
 
 }  // namespace
 
-// Of the largest frame hardly two fit in.
+// Hardly two of the largest frame fit in.
 TEST_CASE("a small ring in shared memory keeps its protocol in every interleaving") {
   const Result result = prove<512>(all_kinds);
   CHECK(result.states > 20'000);
