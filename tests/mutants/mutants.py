@@ -132,7 +132,7 @@ class Tree:
     def __init__(self, root, folder, seed, jobs, cases):
         self.source, self.build = folder / "source", folder / "build"
         self.ninja = ["ninja", "-C", self.build, *([f"-j{jobs}"] if jobs else [])]
-        self.environment = dict(os.environ, RONDO_TEST_CASES="change", RONDO_TEST_SEED=str(seed))
+        self.environment = dict(os.environ, RONDO_TEST_CASES="change", RONDO_TEST_SEED=str(seed), RONDO_DUMP="off")
         self.digest = self.copy(root)
         if not (self.build / "build.ninja").exists():
             linker = {"CXX_LD": "lld"} if shutil.which("ld.lld") else {}
