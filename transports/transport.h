@@ -119,8 +119,8 @@ class Sink {
   virtual ~Sink() = default;
   // ahead 0: the frame that must come next on this link, if one can be taken now. It is a pure
   // function of the operations: asking twice gives the same answer until the frame has arrived.
-  // Without an answer a transport still reads the header of a frame that comes, and a few KiB behind
-  // it at most, and shows it to arrived(): the engine must notice a peer that does something else.
+  // Without an answer a transport still reads the header of a frame that comes, perhaps some KiB
+  // behind it, and shows it to arrived(): the engine must notice a peer that does something else.
   // ahead > 0: the frame that comes this many frames later, if it is placed and its destination may
   // be written now, before the earlier frames. No answer says nothing about frames further ahead.
   // A destination, however far ahead, is a promise: this frame gets exactly this destination and

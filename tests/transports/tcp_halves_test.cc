@@ -142,13 +142,15 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
 
 TEST_CASE("small frames that came together are read at once, and wait behind one that is held") {
   SoleReceiver bench;
-  auto& [wire, slot, receiver, sink, link] = bench;
+  tcp::FrameReceiver& receiver = bench.receiver;
+  LearningSink& sink = bench.sink;
+  IdleLink& link = bench.link;
   const transports::Blob payload = payload_of(7, 100);
   sink.buffer.resize(payload.size());
   const auto write_frames = [&](int frames) {
     for (int i = 0; i < frames; ++i) {
-      wire.write(header_of(7));
-      wire.write(payload);
+      bench.wire.write(header_of(7));
+      bench.wire.write(payload);
     }
     receiver.flag_readable(0);
   };
