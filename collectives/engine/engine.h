@@ -192,7 +192,7 @@ class Engine final : private operation::OwnerHost, private Driven {
   base::TimePoint failed_ RONDO_GUARDED_BY(driver_.mutex()){};
   std::string noted_ RONDO_GUARDED_BY(driver_.mutex());  // what on_failure has returned
   std::uint64_t failures_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
-  unsigned starts_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // without counting some that passed
+  unsigned starts_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // see pass_is_due()
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
   base::Fifo<operation::Operation> ended_ RONDO_GUARDED_BY(driver_.mutex());
